@@ -1,0 +1,66 @@
+# Everything runs in .venv, which is made on first use and remade when the pins change.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BROWSER_PACKAGES := chromium chromium-driver fonts-dejavu-core
+
+# Two processes of one thread are faster than one process of two; results do not depend on it.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help audit test check slow bench docs clean browser
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+audit: $(VENV)/.installed ## Audit the example model and write runs/first-audit/report.html
+	$(BIN)/leakscope audit --config examples/first-audit.yaml --out runs/first-audit
+
+test: $(VENV)/.installed browser ## Run the quick tests
+	$(BIN)/python -m pytest -q -m "not slow"
+
+check: $(VENV)/.installed ## Lint, formatting, types and import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+slow: $(VENV)/.installed browser ## Run the slow tests
+	$(BIN)/python -m pytest -q -m slow
+
+bench: $(VENV)/.installed ## Measure speed and quality beside breaching, and survival of kills; long
+	sh benchmarks/peers/setup.sh $(PYTHON)
+	$(BIN)/python benchmarks/versus_breaching.py
+	$(BIN)/python benchmarks/kill_resume.py
+
+docs: $(VENV)/.docs ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+clean: ## Remove .venv and everything that was built; runs/ stays
+	rm -rf $(VENV) site dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "leakscope needs Python 3.10 or newer; try: make PYTHON=python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	@touch $@
+
+# Browser tests skip without a browser, so a failure here must not fail the tests.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		export DEBIAN_FRONTEND=noninteractive; \
+		timeout 300 apt-get install -qq -y --no-install-recommends $(BROWSER_PACKAGES) >/dev/null 2>&1 \
+		|| { timeout 120 apt-get update -qq >/dev/null 2>&1 \
+			&& timeout 300 apt-get install -qq -y --no-install-recommends $(BROWSER_PACKAGES) >/dev/null 2>&1; } \
+		|| echo "chromium could not be installed: the browser tests will be skipped"; \
+	else \
+		echo "no chromium and chromedriver found: the browser tests will be skipped"; \
+	fi
