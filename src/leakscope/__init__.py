@@ -1,0 +1,97 @@
+"""leakscope: what shared gradients and model updates give away, and what it costs to stop it.
+
+Names are loaded on first use, so that `leakscope --help` does not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from leakscope.version import __version__
+
+if TYPE_CHECKING:
+    from leakscope import data, defences, federated, metrics, models, testing
+    from leakscope.campaign import run_campaign
+    from leakscope.client import share
+    from leakscope.errors import LeakscopeError
+    from leakscope.files import load_update, save_update
+    from leakscope.matching.labels import infer_labels
+    from leakscope.metrics import score
+    from leakscope.registry import audit, get_attack, get_defence
+    from leakscope.threat import observe
+    from leakscope.types import (
+        AuditResult,
+        Batch,
+        Knowledge,
+        LocalTraining,
+        Observation,
+        Reconstruction,
+        Scores,
+        SealedUpdate,
+        SharedUpdate,
+        Status,
+    )
+
+_PACKAGES = ("data", "defences", "federated", "metrics", "models", "testing")
+_HOMES = {
+    "run_campaign": "campaign",
+    "share": "client",
+    "LeakscopeError": "errors",
+    "load_update": "files",
+    "save_update": "files",
+    "infer_labels": "matching.labels",
+    "score": "metrics",
+    "audit": "registry",
+    "get_attack": "registry",
+    "get_defence": "registry",
+    "observe": "threat",
+    **dict.fromkeys(
+        ("AuditResult", "Batch", "Knowledge", "LocalTraining", "Observation", "Reconstruction", "Scores",
+         "SealedUpdate", "SharedUpdate", "Status"), "types"),
+}  # fmt: skip
+
+__all__ = [
+    "AuditResult",
+    "Batch",
+    "Knowledge",
+    "LeakscopeError",
+    "LocalTraining",
+    "Observation",
+    "Reconstruction",
+    "Scores",
+    "SealedUpdate",
+    "SharedUpdate",
+    "Status",
+    "__version__",
+    "audit",
+    "data",
+    "defences",
+    "federated",
+    "get_attack",
+    "get_defence",
+    "infer_labels",
+    "load_update",
+    "metrics",
+    "models",
+    "observe",
+    "run_campaign",
+    "save_update",
+    "score",
+    "share",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"leakscope.{name}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"leakscope.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'leakscope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

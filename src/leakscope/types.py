@@ -1,0 +1,284 @@
+"""The values that flow through an audit, and the protocols that carry them.
+
+    Batch ─ClientStep─▶ SharedUpdate ─Scenario─▶ Observation ─Attack─▶ Reconstruction ─score─▶ Scores
+
+One direction: an attack receives an `Observation` and never the private `Batch`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Generator, Tensor, nn
+
+from leakscope.errors import BadInputError, UsageError
+
+Tensors = Mapping[str, Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Knowledge(enum.Enum):
+    """One thing a server may or may not know besides model, update and input shape."""
+
+    BATCH_SIZE = "how many examples are behind the update"
+    LABELS = "the labels of the examples"
+    LABEL_ORDER = "which label was used in which local step"
+    LEARNING_RATE = "the client's learning rate"
+    LOCAL_STEPS = "how many local steps of which batch size the client made"
+    BATCH_STATISTICS = "the exact batch statistics seen by the normalisation layers"
+
+
+class Status(str, enum.Enum):
+    """How a cell ended. Only `OK` counts as evidence."""
+
+    OK = "ok"
+    DIVERGED = "diverged"
+    NAN = "nan"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    REFUSED = "refused"
+    SEALED = "sealed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Private examples: `inputs` [n, …] inside `bounds`, `targets` [n].
+
+    Images are in [0, 1]; the model normalises. `bounds=None` lifts the range check for data
+    that has no natural range.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    bounds: tuple[float, float] | None = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if self.inputs.ndim < 2 or len(self.inputs) == 0:
+            raise BadInputError(f"Batch.inputs needs shape [n, …] with n ≥ 1, got {list(self.inputs.shape)}")
+        if len(self.targets) != len(self.inputs):
+            raise BadInputError(
+                f"Batch needs one target per input, got {len(self.inputs)} inputs and {len(self.targets)} targets"
+            )
+        if self.inputs.is_floating_point():
+            _check_range(self.inputs, self.bounds)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def to(self, *args: object, **kwargs: object) -> Batch:
+        """Move or cast the inputs; targets follow the device only."""
+        inputs = self.inputs.to(*args, **kwargs)  # type: ignore[arg-type]
+        return Batch(inputs, self.targets.to(inputs.device), self.bounds)
+
+
+def _check_range(inputs: Tensor, bounds: tuple[float, float] | None) -> None:
+    if not bool(torch.isfinite(inputs).all()):
+        raise BadInputError("Batch.inputs holds NaN or Inf; clean the data before auditing it")
+    if bounds is None:
+        return
+    low, high = float(inputs.min()), float(inputs.max())
+    # A rounding error of a resize is not a different scale.
+    if low < bounds[0] - 1e-4 or high > bounds[1] + 1e-4:
+        raise BadInputError(
+            f"Batch.inputs must lie in [{bounds[0]:g}, {bounds[1]:g}], got [{low:.4g}, {high:.4g}]; "
+            "divide 8-bit images by 255 and let the model normalise, or pass bounds=None"
+        )
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Plain local SGD: `steps` steps of `batch_size` examples in order, wrapping round."""
+
+    lr: float
+    steps: int = 1
+    batch_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not (self.lr > 0) or self.steps < 1 or self.batch_size < 1:
+            raise UsageError(
+                "LocalTraining needs lr > 0, steps ≥ 1 and batch_size ≥ 1, "
+                f"got lr={self.lr}, steps={self.steps}, batch_size={self.batch_size}"
+            )
+
+    def indices(self, step: int, count: int) -> list[int]:
+        """Positions of the examples used in `step`, out of `count`."""
+        first = step * self.batch_size
+        return [(first + i) % count for i in range(min(self.batch_size, count))]
+
+
+@dataclass(frozen=True)
+class SharedUpdate:
+    """What one client sends: a mean gradient, or a weight delta (after − before).
+
+    `tensors` may cover only some parameters: layers that were not shared are absent.
+    """
+
+    kind: Literal["gradient", "delta"]
+    tensors: Tensors
+    num_examples: int | None = None
+    local: LocalTraining | None = None
+    buffers: Tensors = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("gradient", "delta"):
+            raise UsageError(f"SharedUpdate.kind must be 'gradient' or 'delta', got {self.kind!r}")
+        if not self.tensors:
+            raise BadInputError("SharedUpdate.tensors is empty; expected one tensor per shared parameter")
+        if self.num_examples is not None and self.num_examples < 1:
+            raise UsageError(f"SharedUpdate.num_examples must be ≥ 1 or None, got {self.num_examples}")
+
+
+@dataclass(frozen=True)
+class SealedUpdate:
+    """An update nobody but the key holder can read. Attacks do not accept it."""
+
+    scheme: str
+    payload: bytes = field(repr=False)
+    num_examples: int | None = None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """All that a server in `scenario` sees. A field is None when it was not granted."""
+
+    model: nn.Module
+    update: SharedUpdate
+    loss: Loss
+    input_shape: tuple[int, ...]
+    num_classes: int
+    scenario: str
+    knowledge: frozenset[Knowledge]
+    bounds: tuple[float, float] | None = (0.0, 1.0)
+    num_examples: int | None = None
+    targets: Tensor | None = None
+    local: LocalTraining | None = None
+    batch_statistics: Tensors | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the shared tensors."""
+        return next(iter(self.update.tensors.values())).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the shared tensors."""
+        return next(iter(self.update.tensors.values())).dtype
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """What an attack returned. `loss` is the matching distance *at* `inputs` and `targets`.
+
+    `history` is that distance along the run; `target_probabilities` holds soft labels where
+    an attack optimised them, and is then what the loss was computed with.
+    """
+
+    inputs: Tensor
+    targets: Tensor | None
+    loss: float
+    status: Status
+    history: tuple[float, ...] = ()
+    target_probabilities: Tensor | None = None
+    evaluations: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One value per private example, after optimal assignment.
+
+    `assignment[i]` is the reconstruction paired with example i, −1 when there was none.
+    """
+
+    psnr: Tensor
+    ssim: Tensor
+    mse: Tensor
+    label_correct: Tensor
+    assignment: Tensor
+    lpips: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.psnr)
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """One cell: an attack on one or more victims under one defence and scenario.
+
+    `adaptive` marks the attacker who knows the defence. `baseline_psnr` is what a guesser
+    without the update reaches on the same examples, so leakage can be read above chance.
+    """
+
+    attack: str
+    defence: str
+    scenario: str
+    seed: int
+    status: Status
+    scores: Scores | None
+    adaptive: bool = False
+    loss: float = float("nan")
+    baseline_psnr: Tensor | None = None
+    history: tuple[float, ...] = ()
+    evaluations: int = 0
+    seconds: float = 0.0
+    peak_mb: float = 0.0
+    reconstruction: Tensor | None = None
+    truth: Tensor | None = None
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Attack(Protocol):
+    """Rebuilds private examples from what a server sees."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def needs(self) -> frozenset[Knowledge]: ...
+    @property
+    def paper(self) -> str: ...
+
+    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
+        """Return the model the server hands out: the same one unless the server is malicious."""
+        ...
+
+    def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
+        """Rebuild the examples behind `seen.update`."""
+        ...
+
+
+class ClientStep(Protocol):
+    """What a client computes on its own data before it shares anything."""
+
+    def __call__(self, model: nn.Module, batch: Batch, rng: Generator) -> SharedUpdate | SealedUpdate: ...
+
+
+@runtime_checkable
+class Defence(Protocol):
+    """Changes the network, the client's step, or both; and knows the attacker who knows it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def paper(self) -> str: ...
+
+    def harden(self, model: nn.Module) -> nn.Module:
+        """Return the network the federation trains under this defence."""
+        ...
+
+    def wrap(self, step: ClientStep) -> ClientStep:
+        """Return the client step under this defence."""
+        ...
+
+    def adapt(self, attack: Attack) -> Attack:
+        """Return `attack` as run by someone who knows this defence is on."""
+        ...
