@@ -1,0 +1,138 @@
+"""Reference networks by name, deterministic by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from leakscope.errors import UsageError, suggest
+from leakscope.models import initialise
+from leakscope.models.convnet import convnet, convnet_9
+from leakscope.models.initialise import Rule
+from leakscope.models.lenet import lenet5, lenet_dlg, lenet_grnn
+from leakscope.models.mlp import mlp
+from leakscope.models.normalise import Constants, resolve_constants
+from leakscope.models.plan import ACTIVATIONS, Plan
+from leakscope.models.resnet import resnet18, resnet20, resnet20_4, resnet32, resnet34, resnet50
+from leakscope.models.vgg import vgg16
+
+
+@dataclass(frozen=True)
+class Network:
+    """One family's builder with the paper's choices and the smallest image it can take."""
+
+    make: Callable[[Plan], nn.Module]
+    activation: str = "relu"
+    init: Rule = initialise.default
+    smallest: int = 1
+    hidden: tuple[int, ...] = ()
+
+
+_NETWORKS = {
+    "lenet-dlg": Network(lenet_dlg, activation="sigmoid", init=initialise.uniform),
+    "lenet-grnn": Network(lenet_grnn, activation="sigmoid", init=initialise.uniform, smallest=16),
+    "lenet5": Network(lenet5, activation="sigmoid", smallest=12),
+    "mlp": Network(mlp, hidden=(256, 128)),
+    "convnet": Network(convnet, smallest=9),
+    "convnet-9": Network(convnet_9, smallest=9),
+    "resnet20": Network(resnet20, init=initialise.kaiming_fan_in),
+    "resnet32": Network(resnet32, init=initialise.kaiming_fan_in),
+    "resnet20-4": Network(resnet20_4, init=initialise.kaiming_fan_out),
+    "resnet18": Network(resnet18, init=initialise.kaiming_fan_out),
+    "resnet34": Network(resnet34, init=initialise.kaiming_fan_out),
+    "resnet50": Network(resnet50, init=initialise.kaiming_fan_out),
+    "vgg16": Network(vgg16, init=initialise.vgg, smallest=32),
+}
+
+
+def names() -> list[str]:
+    """Return the name of every reference network."""
+    return list(_NETWORKS)
+
+
+def build(
+    name: str,
+    *,
+    num_classes: int = 10,
+    in_channels: int = 3,
+    image_size: int = 32,
+    seed: int = 0,
+    activation: str | None = None,
+    init: str | None = None,
+    normalise: str | Constants | None = None,
+    hidden: Sequence[int] | None = None,
+) -> nn.Module:
+    """Build a reference network in evaluation mode; the global random state stays as it was.
+
+    The published attacks differentiate the network in evaluation mode; call `.train()` for batch
+    statistics.
+
+    Args:
+        name: One of `names()`.
+        num_classes: Size of the output.
+        in_channels: Channels of the images.
+        image_size: Side of the square images.
+        seed: The same seed gives the same weights; a parameter's numbers depend on its name and shape only.
+        activation: "relu" or "sigmoid"; None is the paper's.
+        init: "paper" (also None), "default" (PyTorch's) or "uniform" (U(−0.5, 0.5), biases included).
+        normalise: Name of a data set with known constants, a (mean, std) pair, or None for none.
+        hidden: Widths of the hidden layers, for "mlp" only.
+
+    Example:
+        >>> model = build("lenet-dlg", num_classes=100)
+        >>> model(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 100])
+    """
+    if name not in _NETWORKS:
+        raise UsageError(f"unknown model {name!r}.{suggest(name, _NETWORKS)}")
+    network = _NETWORKS[name]
+    _check_sizes(name, num_classes=num_classes, in_channels=in_channels, image_size=image_size)
+    mean, std = resolve_constants(normalise, in_channels)
+    plan = Plan(
+        num_classes=num_classes,
+        in_channels=in_channels,
+        image_size=image_size,
+        activation=_choose("activation", activation or network.activation, ACTIVATIONS),
+        mean=mean,
+        std=std,
+        hidden=_hidden(name, hidden),
+    )
+    rules = {"paper": network.init, "default": initialise.default, "uniform": initialise.uniform}
+    rule = _choose("init", init or "paper", rules)
+    # On the meta device no layer draws numbers for weights that are about to be replaced.
+    with torch.device("meta"):
+        model = network.make(plan)
+    model = model.to_empty(device="cpu")
+    initialise.initialise(model, rule, seed=seed, name=name)
+    return model.eval()
+
+
+def _check_sizes(name: str, *, num_classes: int, in_channels: int, image_size: int) -> None:
+    for label, value in (("num_classes", num_classes), ("in_channels", in_channels), ("image_size", image_size)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError(f"{label} must be a whole number ≥ 1, got {value!r}")
+    smallest = _NETWORKS[name].smallest
+    if image_size < smallest:
+        raise UsageError(
+            f"{name} needs images of at least {smallest}×{smallest} pixels, got {image_size}×{image_size}; "
+            f"pass image_size={smallest} or more and resize the data, or take 'lenet-dlg' or 'mlp'"
+        )
+
+
+def _hidden(name: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
+    if hidden is None:
+        return _NETWORKS[name].hidden
+    if name != "mlp":
+        raise UsageError(f"hidden is for 'mlp' only, got hidden={hidden!r} for {name!r}; leave it out")
+    if not all(isinstance(width, int) and width >= 1 for width in hidden):
+        raise UsageError(f"hidden needs whole widths ≥ 1, got {hidden!r}")
+    return tuple(hidden)
+
+
+def _choose(label: str, value: str, options: dict[str, Callable]) -> Callable:
+    if value not in options:
+        raise UsageError(f"unknown {label} {value!r}.{suggest(value, options)}")
+    return options[value]

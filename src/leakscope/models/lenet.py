@@ -1,0 +1,64 @@
+"""Three LeNets from the attack papers; they differ in padding, pooling and stride.
+
+The papers use sigmoids because gradient matching differentiates twice, where ReLU gives zero.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from leakscope.models.plan import Plan, chain
+
+
+def lenet_dlg(plan: Plan) -> nn.Sequential:
+    """LeNet of Deep Leakage from Gradients: three convolutions of 12 channels, strides 2, 2, 1, no pooling.
+
+    Zhu, Liu, Han, "Deep Leakage from Gradients", NeurIPS 2019. The last layer sees 768 values
+    for 32×32 images and 588 for 28×28.
+    """
+    layers: list[tuple[str, nn.Module]] = []
+    channels, side = plan.in_channels, plan.image_size
+    for number, stride in enumerate((2, 2, 1), start=1):
+        layers += [
+            (f"conv{number}", nn.Conv2d(channels, 12, 5, stride=stride, padding=2)),
+            (f"act{number}", plan.activation()),
+        ]
+        channels, side = 12, -(-side // stride)
+    return chain(plan, [*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(12 * side * side, plan.num_classes))])
+
+
+def lenet_grnn(plan: Plan) -> nn.Sequential:
+    """LeNet attacked by GRNN: two unpadded convolutions with max pooling, then 120 and 84 neurons.
+
+    Ren, Deng, Xie, "GRNN: Generative Regression Neural Network", ACM TIST 2022.
+    """
+    side = (plan.image_size - 4) // 2
+    return chain(plan, _two_convs(plan, padding=0, pool=nn.MaxPool2d, side=(side - 4) // 2))
+
+
+def lenet5(plan: Plan) -> nn.Sequential:
+    """LeNet-5 attacked by MKOR: padding 2 in the first convolution, average pooling.
+
+    Wang, Hugh, Li, "Maximum Knowledge Orthogonality Reconstruction", WACV 2024.
+    """
+    side = plan.image_size // 2
+    return chain(plan, _two_convs(plan, padding=2, pool=nn.AvgPool2d, side=(side - 4) // 2))
+
+
+def _two_convs(
+    plan: Plan, *, padding: int, pool: type[nn.MaxPool2d] | type[nn.AvgPool2d], side: int
+) -> list[tuple[str, nn.Module]]:
+    return [
+        ("conv1", nn.Conv2d(plan.in_channels, 6, 5, padding=padding)),
+        ("act1", plan.activation()),
+        ("pool1", pool(2)),
+        ("conv2", nn.Conv2d(6, 16, 5)),
+        ("act2", plan.activation()),
+        ("pool2", pool(2)),
+        ("flatten", nn.Flatten()),
+        ("fc1", nn.Linear(16 * side * side, 120)),
+        ("act3", plan.activation()),
+        ("fc2", nn.Linear(120, 84)),
+        ("act4", plan.activation()),
+        ("fc3", nn.Linear(84, plan.num_classes)),
+    ]
