@@ -1,0 +1,7 @@
+"""Named data sets as batches of images in [0, 1], and how they are dealt out to clients."""
+
+from leakscope.data.load import info, is_available, load
+from leakscope.data.partitions import partition
+from leakscope.data.sets import SetInfo, names
+
+__all__ = ["SetInfo", "info", "is_available", "load", "names", "partition"]

