@@ -1,0 +1,57 @@
+"""Pixel by pixel: mean squared error, mean absolute error, and the one canonical PSNR."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from leakscope.metrics.metric import Metric
+from leakscope.metrics.pairs import paired
+
+MSE_FLOOR = 1e-15
+"""Below this error two pictures are one: PSNR stops at 150 dB, so averages and JSON stay finite."""
+
+
+def mse(reconstruction: Tensor, truth: Tensor) -> Tensor:
+    """Mean squared error per example of values clamped to [0, 1].
+
+    Args:
+        reconstruction: [n, …].
+        truth: [n, …], the example behind each reconstruction.
+
+    Returns:
+        [n], between 0 and 1.
+    """
+    left, right = paired(reconstruction, truth)
+    return (left - right).square().flatten(1).mean(1)
+
+
+def mae(reconstruction: Tensor, truth: Tensor) -> Tensor:
+    """Mean absolute error per example of values clamped to [0, 1]."""
+    left, right = paired(reconstruction, truth)
+    return (left - right).abs().flatten(1).mean(1)
+
+
+def psnr(reconstruction: Tensor, truth: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio per example, in dB: 10 · log10(1 / MSE).
+
+    Clamped to [0, 1], peak 1. The error is floored at 1e-15, so identical pictures give
+    150 dB. Published variants differ: see `leakscope.metrics.legacy`.
+
+    Example:
+        >>> import torch
+        >>> psnr(torch.full((1, 1, 2, 2), 0.6), torch.full((1, 1, 2, 2), 0.5)).round(decimals=2).tolist()
+        [20.0]
+    """
+    return decibels(mse(reconstruction, truth))
+
+
+def decibels(error: Tensor, *, peak: float | Tensor = 1.0) -> Tensor:
+    """Return 10 · log10(peak² / error), with the error floored."""
+    floored = error.clamp_min(MSE_FLOOR)
+    # + 0.0 turns the −0.0 of an error of exactly 1 into 0.0.
+    return -10 * (floored / peak**2).log10() + 0.0
+
+
+MSE = Metric("mse", mse, higher_is_better=False, unit="", reference="mean squared error, values in [0, 1]")
+MAE = Metric("mae", mae, higher_is_better=False, unit="", reference="mean absolute error, values in [0, 1]")
+PSNR = Metric("psnr", psnr, higher_is_better=True, unit="dB", reference="10·log10(1/MSE), clamped to [0, 1], peak 1")
