@@ -1,0 +1,59 @@
+"""What a defence costs: the accuracy that is left, and how sure one can be of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from leakscope.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Utility:
+    """Outcome of a federated training under one client step.
+
+    Attributes:
+        accuracy: Share of the test examples classified rightly after the last round.
+        interval: Wilson 95 % interval of `accuracy`; it covers the choice of test examples,
+            not the luck of the training seed.
+        final_loss: Mean loss on the test examples after the last round.
+        step_seconds: Median time of one client step, defence included.
+        nonzero_fraction: Mean share of the model's parameters for which a client sends a
+            value other than 0; layers that are not shared count as 0.
+        rounds: Rounds completed.
+        diverged: A non-finite update or loss came up. Training then stopped before that update
+            was applied, and `accuracy` is that of the model up to there.
+    """
+
+    accuracy: float
+    interval: tuple[float, float]
+    final_loss: float
+    step_seconds: float
+    nonzero_fraction: float
+    rounds: int
+    diverged: bool = False
+
+
+def wilson_interval(successes: int, total: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson score interval of a proportion; unlike ±z·√(p(1−p)/n) it is sound at 0 and 1.
+
+    Centre (p + z²/2n) / (1 + z²/n), half width z·√(p(1−p)/n + z²/4n²) / (1 + z²/n).
+
+    References:
+        Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
+
+    Example:
+        >>> [round(bound, 4) for bound in wilson_interval(8, 10)]
+        [0.4902, 0.9433]
+    """
+    if total < 1 or not 0 <= successes <= total or not 0 < confidence < 1:
+        raise UsageError(
+            "wilson_interval needs 0 ≤ successes ≤ total, total ≥ 1 and 0 < confidence < 1, "
+            f"got {successes} of {total} at {confidence}"
+        )
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share, spread = successes / total, z * z / total
+    centre = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
+    return max(0.0, centre - half), min(1.0, centre + half)
