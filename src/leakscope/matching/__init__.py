@@ -1,0 +1,1 @@
+"""One loop, six axes: labels × candidate × replay × distance × penalties × optimiser."""

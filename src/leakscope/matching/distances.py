@@ -1,0 +1,193 @@
+"""Axis 4: how far a candidate's gradient is from the observed one.
+
+A distance works on groups: tensors carry a leading dimension of independent candidates, and
+the value is one number per group. Besides the value it gives its cotangent ∂D/∂g in closed
+form, which is all the structured route needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Grouped = Mapping[str, Tensor]
+
+
+class Distance(Protocol):
+    """D(g, target) per group, and its derivative in g."""
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Return D, shape [groups], differentiable in `found`."""
+        ...
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return D and ∂D/∂found."""
+        ...
+
+
+def flat(value: Tensor) -> Tensor:
+    """View [groups, …] as [groups, numbers]."""
+    return value.reshape(len(value), -1)
+
+
+def spread(weight: Tensor, like: Tensor) -> Tensor:
+    """Shape [groups] so that it multiplies [groups, …]."""
+    return weight.reshape(-1, *[1] * (like.ndim - 1))
+
+
+@dataclass(frozen=True)
+class SquaredL2:
+    """Σ ‖g − t‖²: DLG's distance, a sum and not a mean."""
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Return Σ‖g − t‖² per group."""
+        return _total([flat(found[name] - target[name]).square().sum(1) for name in target])
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cotangent 2(g − t)."""
+        gaps = {name: found[name] - target[name] for name in target}
+        value = _total([flat(gap).square().sum(1) for gap in gaps.values()])
+        return value, {name: gap.mul_(2) for name, gap in gaps.items()}
+
+
+@dataclass(frozen=True)
+class L1:
+    """Σ |g − t|: robust against a few large errors, the right match for Laplacian noise."""
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Return Σ|g − t| per group."""
+        return _total([flat(found[name] - target[name]).abs().sum(1) for name in target])
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cotangent sign(g − t)."""
+        gaps = {name: found[name] - target[name] for name in target}
+        value = _total([flat(gap).abs().sum(1) for gap in gaps.values()])
+        return value, {name: gap.sign_() for name, gap in gaps.items()}
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """1 − ⟨g, t⟩ / (‖g‖‖t‖) over all tensors taken as one vector; blind to scale."""
+
+    epsilon: float = 1e-12
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Return one minus the cosine per group; rounding must not make it negative."""
+        inner, found_norm, target_norm = self._parts(found, target)
+        return (1 - inner / (found_norm * target_norm)).clamp_min(0)
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cotangent (cos · g/‖g‖ − t/‖t‖) / ‖g‖."""
+        inner, found_norm, target_norm = self._parts(found, target)
+        cosine = inner / (found_norm * target_norm)
+        along, against = cosine / found_norm.square(), -1 / (found_norm * target_norm)
+        pulled = {
+            name: torch.addcmul(found[name] * spread(along, found[name]), target[name], spread(against, found[name]))
+            for name in target
+        }
+        return (1 - cosine).clamp_min(0), pulled
+
+    def _parts(self, found: Grouped, target: Grouped) -> tuple[Tensor, Tensor, Tensor]:
+        inner = _total([torch.linalg.vecdot(flat(found[name]), flat(target[name])) for name in target])
+        return inner, self._norm(found, target), self._norm(target, target)
+
+    def _norm(self, tensors: Grouped, names: Grouped) -> Tensor:
+        squares = _total([torch.linalg.vecdot(flat(tensors[name]), flat(tensors[name])) for name in names])
+        return squares.clamp_min(self.epsilon**2).sqrt()
+
+
+@dataclass(frozen=True)
+class Masked:
+    """The base distance on the entries that were not zeroed before sharing.
+
+    The attacker who knows of pruning reads the mask off the update itself.
+    """
+
+    base: Distance
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Distance between the surviving entries."""
+        return self.base.value(_mask(found, target), target)
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """The base cotangent, zero where nothing was shared."""
+        value, pulled = self.base.value_and_cotangent(_mask(found, target), target)
+        return value, _mask(pulled, target)
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """The base distance after clipping the candidate's gradient to the observed norm.
+
+    The attacker who knows of clipping knows that the observed norm is the bound, or below it.
+    """
+
+    base: Distance
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Distance between the clipped candidate and the observation."""
+        return self.base.value(self._clip(found, target), target)
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cotangent by automatic differentiation of the clipping alone."""
+        with torch.enable_grad():
+            leaves = {name: found[name].detach().requires_grad_() for name in target}
+            value = self.value(leaves, target)
+            grads = torch.autograd.grad(value.sum(), list(leaves.values()))
+        return value.detach(), dict(zip(leaves, grads, strict=True))
+
+    @staticmethod
+    def _clip(found: Grouped, target: Grouped) -> dict[str, Tensor]:
+        norms = [
+            _total([flat(side[name]).square().sum(1) for name in target]).clamp_min(1e-24).sqrt()
+            for side in (found, target)
+        ]
+        factor = (norms[1] / norms[0]).clamp_max(1.0)
+        return {name: found[name] * spread(factor, found[name]) for name in target}
+
+
+@dataclass(frozen=True)
+class Denoised:
+    """The base distance with noisy tensors weighed down.
+
+    The attacker who knows the noise's variance v weighs tensor t by the share of its energy
+    that is signal, √(1 − v·numel/‖t‖²): a tensor drowned in noise only misleads.
+    """
+
+    base: Distance
+    variance: float
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Distance between the weighed tensors."""
+        gains = self._gains(target)
+        return self.base.value(_weighed(found, gains), _weighed(target, gains))
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """The base cotangent, weighed once more."""
+        gains = self._gains(target)
+        value, pulled = self.base.value_and_cotangent(_weighed(found, gains), _weighed(target, gains))
+        return value, _weighed(pulled, gains)
+
+    def _gains(self, target: Grouped) -> dict[str, Tensor]:
+        gains = {}
+        for name, value in target.items():
+            energy = flat(value).square().sum(1).clamp_min(1e-30)
+            # Never quite zero: where everything is noise the direction must stay defined.
+            gains[name] = (1 - self.variance * value[0].numel() / energy).clamp_min(1e-4).sqrt()
+        return gains
+
+
+def _weighed(values: Grouped, gains: Grouped) -> dict[str, Tensor]:
+    return {name: values[name] * spread(gain, values[name]) for name, gain in gains.items()}
+
+
+def _mask(values: Grouped, target: Grouped) -> dict[str, Tensor]:
+    return {name: values[name] * (target[name] != 0) for name in target}
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    return torch.stack(parts).sum(0)

@@ -1,0 +1,139 @@
+"""Axis 6: how candidates move. An optimiser yields states; each holds an iterate and *its* loss.
+
+Variables carry a leading dimension of groups that never mix, so restarts and victims run in
+lockstep. The closing update of a run is not evaluated, hence never returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from leakscope.matching.schedules import Schedule, constant
+from leakscope.matching.smoothing import smooth
+
+Variables = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Matching distance [groups] and the gradient of the whole objective, by variable."""
+
+    distance: Tensor
+    gradient: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class State:
+    """An iterate with the evaluation that belongs to it; `active` groups still move."""
+
+    step: int
+    variables: Variables
+    evaluation: Evaluation
+    active: Tensor
+
+
+Evaluate = Callable[[Variables], Evaluation]
+Project = Callable[[Variables], Variables]
+
+
+class Optimiser(Protocol):
+    """Yields at most `steps` states, the first at `start`."""
+
+    def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
+        """Run from `start`."""
+        ...
+
+    def evaluations(self, steps: int) -> int:
+        """How many evaluations `steps` steps can take at most."""
+        ...
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam, optionally on the sign of the gradient, with a smoothed gradient early on.
+
+    `smooth_until` is the share of the run in which the gradient of images is blurred with
+    standard deviation `smooth_pixels`: a Sobolev gradient, which finds coarse structure first.
+    """
+
+    lr: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.999)
+    signed: bool = False
+    schedule: Schedule = constant
+    smooth_pixels: float = 0.0
+    smooth_until: float = 0.0
+    epsilon: float = 1e-8
+
+    def evaluations(self, steps: int) -> int:
+        """One evaluation a step."""
+        return steps
+
+    def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
+        """Run Adam with bias correction."""
+        first = {name: torch.zeros_like(value) for name, value in start.items()}
+        second = {name: torch.zeros_like(value) for name, value in start.items()}
+        variables = start
+        for step in range(steps):
+            found = evaluate(variables)
+            active = torch.isfinite(found.distance)
+            yield State(step, variables, found, active)
+            moved: Variables = {}
+            for name, value in variables.items():
+                gradient = _usable(found.gradient[name], active)
+                gradient = self._shaped(gradient, step / steps)
+                first[name].lerp_(gradient, 1 - self.betas[0])
+                second[name].mul_(self.betas[1]).addcmul_(gradient, gradient, value=1 - self.betas[1])
+                rate = self.lr * self.schedule(step, steps) / (1 - self.betas[0] ** (step + 1))
+                spread = (second[name] / (1 - self.betas[1] ** (step + 1))).sqrt_().add_(self.epsilon)
+                moved[name] = value - rate * first[name] / spread
+            variables = project(moved)
+
+    def _shaped(self, gradient: Tensor, progress: float) -> Tensor:
+        if self.signed:
+            gradient = gradient.sign()
+        if progress < self.smooth_until and gradient.ndim >= 4:
+            gradient = smooth(gradient, self.smooth_pixels)
+        return gradient
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Gradient descent with Nesterov momentum, optionally on the sign of the gradient."""
+
+    lr: float = 0.01
+    momentum: float = 0.9
+    signed: bool = False
+    schedule: Schedule = constant
+
+    def evaluations(self, steps: int) -> int:
+        """One evaluation a step."""
+        return steps
+
+    def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
+        """Run SGD."""
+        velocity = {name: torch.zeros_like(value) for name, value in start.items()}
+        variables = start
+        for step in range(steps):
+            found = evaluate(variables)
+            active = torch.isfinite(found.distance)
+            yield State(step, variables, found, active)
+            rate = self.lr * self.schedule(step, steps)
+            moved: Variables = {}
+            for name, value in variables.items():
+                gradient = _usable(found.gradient[name], active)
+                gradient = gradient.sign() if self.signed else gradient
+                # The first step has no past: velocity starts as the gradient itself.
+                velocity[name] = gradient.clone() if step == 0 else self.momentum * velocity[name] + gradient
+                moved[name] = value - rate * (gradient + self.momentum * velocity[name])
+            variables = project(moved)
+
+
+def _usable(gradient: Tensor, active: Tensor) -> Tensor:
+    """The gradient with dead groups stopped, so that one NaN never reaches another group."""
+    mask = active.reshape(-1, *[1] * (gradient.ndim - 1))
+    return torch.where(mask, gradient, torch.zeros_like(gradient)).nan_to_num(0.0, 0.0, 0.0)

@@ -1,0 +1,104 @@
+"""Axis 3: how the attacker imagines the client computed its update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from leakscope.client import replay_gradient, replay_local
+from leakscope.tensors import scale
+from leakscope.types import Knowledge, LocalTraining, Observation, Tensors
+
+
+class Replay(Protocol):
+    """Predicts the update a candidate would have caused."""
+
+    def needs(self, seen: Observation) -> frozenset[Knowledge]:
+        """What must be known to replay this update."""
+        ...
+
+    def target(self, seen: Observation) -> dict[str, Tensor]:
+        """The observed update in the units of `predict`."""
+        ...
+
+    def local(self, seen: Observation) -> LocalTraining | None:
+        """The local training to simulate, or None when one gradient is compared."""
+        ...
+
+
+def predict(
+    replay: Replay, seen: Observation, parameters: Tensors, inputs: Tensor, targets: Tensor, *, create_graph: bool = True
+) -> dict[str, Tensor]:  # fmt: skip
+    """The update that `inputs` and `targets` would have caused, differentiable in both."""
+    local = replay.local(seen)
+    if local is None:
+        return replay_gradient(seen.model, parameters, inputs, targets, loss=seen.loss, create_graph=create_graph)
+    return replay_local(
+        seen.model, parameters, inputs, targets, local=local, loss=seen.loss, create_graph=create_graph
+    )
+
+
+@dataclass(frozen=True)
+class OneGradient:
+    """Compare with one gradient of all examples.
+
+    A delta is divided by −rate × steps where they are known; where not, only its direction
+    means anything, and a scale-free distance must be used.
+    """
+
+    def needs(self, seen: Observation) -> frozenset[Knowledge]:
+        """Nothing beyond model and update."""
+        return frozenset()
+
+    def target(self, seen: Observation) -> dict[str, Tensor]:
+        """The shared gradient, or the mean gradient a delta stands for."""
+        if seen.update.kind == "gradient":
+            return dict(seen.update.tensors)
+        local = seen.local
+        return scale(seen.update.tensors, -1.0 if local is None else -1.0 / (local.lr * local.steps))
+
+    def local(self, seen: Observation) -> LocalTraining | None:
+        """Never simulates."""
+        return None
+
+
+@dataclass(frozen=True)
+class LocalSteps:
+    """Simulate the client's local steps; a shared gradient is compared as it is."""
+
+    def needs(self, seen: Observation) -> frozenset[Knowledge]:
+        """Rate and steps, for a delta."""
+        if seen.update.kind == "gradient":
+            return frozenset()
+        return frozenset({Knowledge.LEARNING_RATE, Knowledge.LOCAL_STEPS})
+
+    def target(self, seen: Observation) -> dict[str, Tensor]:
+        """The update as shared."""
+        return dict(seen.update.tensors)
+
+    def local(self, seen: Observation) -> LocalTraining | None:
+        """What the client did, as far as it is granted."""
+        return seen.local if seen.update.kind == "delta" else None
+
+
+@dataclass(frozen=True)
+class AsKnown:
+    """Simulate local steps where rate and steps are granted, else take the delta's direction."""
+
+    def needs(self, seen: Observation) -> frozenset[Knowledge]:
+        """Nothing: it uses what there is."""
+        return frozenset()
+
+    def target(self, seen: Observation) -> dict[str, Tensor]:
+        """As `LocalSteps` or `OneGradient`, whichever applies."""
+        return self._chosen(seen).target(seen)
+
+    def local(self, seen: Observation) -> LocalTraining | None:
+        """As `LocalSteps` or `OneGradient`, whichever applies."""
+        return self._chosen(seen).local(seen)
+
+    @staticmethod
+    def _chosen(seen: Observation) -> LocalSteps | OneGradient:
+        return LocalSteps() if seen.update.kind == "gradient" or seen.local is not None else OneGradient()
