@@ -1,0 +1,1 @@
+"""Attacks, one paper per file. Names are resolved in `leakscope.registry`."""
