@@ -1,0 +1,1 @@
+"""Defences, one idea per file. Names are resolved in `leakscope.registry`."""

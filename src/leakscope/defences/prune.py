@@ -1,0 +1,59 @@
+"""Gradient pruning: share only the largest entries of each tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor, nn
+
+from leakscope.defences.base import rewritten
+from leakscope.errors import UsageError
+from leakscope.matching.facts import Sparse, inform
+from leakscope.types import Attack, ClientStep, Tensors
+
+PAPER = "Lin et al.: Deep Gradient Compression, ICLR 2018; as a defence in Zhu, Liu, Han, NeurIPS 2019"
+
+
+@dataclass(frozen=True)
+class Prune:
+    """Zero the `fraction` of entries smallest in magnitude, tensor by tensor."""
+
+    fraction: float
+    name: str = "prune"
+    paper: str = PAPER
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.fraction < 1.0:
+            raise UsageError(f"prune needs 0 ≤ fraction < 1, got {self.fraction}; 0.9 shares one entry in ten")
+
+    def harden(self, model: nn.Module) -> nn.Module:
+        """The network stays as it is."""
+        return model
+
+    def wrap(self, step: ClientStep) -> ClientStep:
+        """Prune what `step` shares."""
+        return rewritten(step, self._pruned)
+
+    def adapt(self, attack: Attack) -> Attack:
+        """The attacker reads the mask off the zeros."""
+        return inform(attack, Sparse()) if self.fraction else attack
+
+    def _pruned(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+        return {name: _smallest_zeroed(value, self.fraction) for name, value in tensors.items()}
+
+
+def prune(fraction: float = 0.9) -> Prune:
+    """Share only the largest 1 − `fraction` of the entries of each tensor."""
+    return Prune(fraction)
+
+
+def _smallest_zeroed(value: Tensor, fraction: float) -> Tensor:
+    count = int(fraction * value.numel())
+    if count == 0:
+        return value
+    # Exactly `count` entries, ties broken by position: a threshold would zero more.
+    order = value.abs().reshape(-1).argsort(stable=True)[:count]
+    kept = torch.ones(value.numel(), dtype=torch.bool, device=value.device)
+    kept[order] = False
+    return value * kept.reshape(value.shape)
