@@ -1,0 +1,128 @@
+"""Names of attacks and defences. The only place where a string stands for code.
+
+A spec is a name with options, `prune:fraction=0.9`; `+` chains defences,
+`clip:norm=1+gaussian-noise:sigma=0.01`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+
+from leakscope import cell
+from leakscope.attacks import ats_study, dlg, fc_inversion, idlg, inverting_gradients
+from leakscope.defences import chain, clip, noise, prune
+from leakscope.errors import UsageError, suggest
+from leakscope.threat import Scenario
+from leakscope.types import Attack, AuditResult, Batch, Defence, LocalTraining, Loss
+
+ATTACKS: dict[str, Callable[..., Attack]] = {
+    "dlg": dlg.dlg,
+    "dlg-adam": dlg.dlg_adam,
+    "idlg": idlg.idlg,
+    "inverting-gradients": inverting_gradients.inverting_gradients,
+    "fc-inversion": fc_inversion.fc_inversion,
+    "lbfgs-l2": ats_study.lbfgs_l2,
+    "adam-cosine": ats_study.adam_cosine,
+    "lbfgs-cosine": ats_study.lbfgs_cosine,
+    "adam-l1": ats_study.adam_l1,
+    "adam-l2": ats_study.adam_l2,
+    "sgd-cosine": ats_study.sgd_cosine,
+}
+
+DEFENCES: dict[str, Callable[..., Defence]] = {
+    "gaussian-noise": noise.gaussian_noise,
+    "laplacian-noise": noise.laplacian_noise,
+    "prune": prune.prune,
+    "clip": clip.clip,
+}
+
+
+def get_attack(name: str, **options: Any) -> Attack:
+    """Return the attack `name` with the paper's defaults, changed by `options`."""
+    return _build("attack", ATTACKS, name, options)
+
+
+def get_defence(name: str, **options: Any) -> Defence:
+    """Return the defence `name`; `parts=[…]` with the name "chain" applies several in turn."""
+    if name == "chain":
+        return chain.chain(*(_as_defence(part) for part in options.get("parts", ())))
+    return _build("defence", DEFENCES, name, options)
+
+
+def attack_from_spec(spec: str) -> Attack:
+    """Build an attack from `name:option=value,…`."""
+    name, options = parse_spec(spec)
+    return get_attack(name, **options)
+
+
+def defence_from_spec(spec: str) -> Defence | None:
+    """Build a defence from `name:option=value,…`, several joined by `+`; "none" is None."""
+    if spec == "none":
+        return None
+    parts = [parse_spec(part) for part in spec.split("+")]
+    built = [get_defence(name, **options) for name, options in parts]
+    return built[0] if len(built) == 1 else chain.chain(*built)
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
+    """Split `name:a=1,b=x` into its name and options; values are literals, or else strings."""
+    name, _, rest = spec.strip().partition(":")
+    options: dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, text = item.partition("=")
+        if not equals:
+            raise UsageError(f"cannot read option {item!r} in {spec!r}; write name:option=value,option=value")
+        options[key.strip()] = _literal(text.strip())
+    return name.strip(), options
+
+
+def audit(
+    model: nn.Module,
+    batches: Batch | Sequence[Batch],
+    attack: str | Attack,
+    *,
+    defence: str | Defence | None = None,
+    adaptive: bool = False,
+    local: LocalTraining | None = None,
+    scenario: str | Scenario = "C",
+    seed: int = 0,
+    loss: Loss | None = None,
+    with_lpips: bool = False,
+) -> AuditResult:
+    """One cell, with attack and defence by name or value; see `leakscope.cell.audit`."""
+    return cell.audit(
+        model, batches, attack_from_spec(attack) if isinstance(attack, str) else attack,
+        defence=_as_defence(defence) if defence is not None else None,
+        adaptive=adaptive, local=local, scenario=scenario, seed=seed, loss=loss, with_lpips=with_lpips,
+    )  # fmt: skip
+
+
+def _as_defence(value: str | Defence) -> Defence:
+    if not isinstance(value, str):
+        return value
+    return defence_from_spec(value) or chain.chain()
+
+
+def _build(kind: str, table: dict[str, Callable[..., Any]], name: str, options: dict[str, Any]) -> Any:
+    if name not in table:
+        raise UsageError(f"unknown {kind} {name!r}.{suggest(name, table)}")
+    allowed = inspect.signature(table[name]).parameters
+    for option in options:
+        if option not in allowed:
+            raise UsageError(f"{kind} {name!r} has no option {option!r}.{suggest(option, allowed)}")
+    try:
+        return table[name](**options)
+    except TypeError as error:
+        raise UsageError(f"{kind} {name!r} cannot be built with {options}: {error}") from error
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

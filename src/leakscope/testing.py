@@ -1,0 +1,209 @@
+"""Contracts that every attack, defence and metric must keep; public, for plug-ins as well.
+
+Each function raises `AssertionError` with a sentence that says which promise was broken.
+
+Example:
+    >>> from leakscope.testing import check_attack
+    >>> from leakscope.attacks.fc_inversion import fc_inversion
+    >>> check_attack(fc_inversion())
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from leakscope import rng as random
+from leakscope.attacks.idlg import idlg
+from leakscope.client import share
+from leakscope.errors import KnowledgeError
+from leakscope.metrics import Metric, guess_baseline, score
+from leakscope.models import build
+from leakscope.threat import observe
+from leakscope.types import (
+    Attack,
+    Batch,
+    Defence,
+    Knowledge,
+    Observation,
+    Reconstruction,
+    SealedUpdate,
+    SharedUpdate,
+    Status,
+)
+
+
+@dataclass(frozen=True)
+class ContractProblem:
+    """A model and a private batch that any attack of its kind must be able to break."""
+
+    model: nn.Module
+    batch: Batch
+
+
+def smallest_problem(*, dtype: torch.dtype = torch.float32) -> ContractProblem:
+    """One smooth 8 × 8 picture behind a small sigmoid network whose first layer is linear."""
+    model = build("mlp", num_classes=4, in_channels=1, image_size=8, hidden=[48], activation="sigmoid", seed=3)
+    rows = torch.linspace(0, 1, 8)
+    picture = 0.5 + 0.45 * torch.sin(5 * rows[:, None]) * torch.cos(4 * rows[None, :])
+    picture[2:4, 5:7] = 0.95
+    batch = Batch(picture[None, None].to(dtype), torch.tensor([2]))
+    return ContractProblem(model.to(dtype), batch)
+
+
+def check_attack(attack: Attack, *, problem: ContractProblem | None = None, margin_db: float = 3.0) -> None:
+    """Check the promises of an attack, on the smallest problem unless another is given."""
+    given = problem or smallest_problem()
+    _check_attack_value(attack)
+    update = share(given.model, given.batch, seed=1)
+    assert isinstance(update, SharedUpdate)
+    seen = observe(given.model, update, scenario="A", truth=given.batch)
+    with _untouched(seen):
+        first = attack.reconstruct(seen, seed=5)
+        second = attack.reconstruct(seen, seed=5)
+    _check_reconstruction(attack, seen, first)
+    assert torch.equal(first.inputs, second.inputs), f"{attack.name}: the same seed gave different inputs"
+    assert first.loss == second.loss, f"{attack.name}: the same seed gave different losses"
+    reached = score(first, given.batch).psnr
+    chance = guess_baseline(given.batch)
+    assert bool((reached >= chance + margin_db).all()), (
+        f"{attack.name}: {reached.tolist()} dB is not {margin_db} dB above the blind guess {chance.tolist()}"
+    )
+    _check_refusal(attack, given, update)
+
+
+def _check_attack_value(attack: Attack) -> None:
+    assert isinstance(attack, Attack), f"{attack!r} lacks a member of the Attack protocol"
+    assert attack.name, "an attack needs a name"
+    assert attack.paper, f"{attack.name}: an attack needs its paper"
+    assert all(isinstance(item, Knowledge) for item in attack.needs), f"{attack.name}: needs must hold Knowledge"
+    copied = pickle.loads(pickle.dumps(attack))
+    assert copied == attack, f"{attack.name}: does not survive the way to a worker process"
+    assert repr(copied) == repr(attack), f"{attack.name}: its repr depends on more than its value"
+
+
+def _check_reconstruction(attack: Attack, seen: Observation, found: Reconstruction) -> None:
+    name = attack.name
+    assert found.status is Status.OK, f"{name}: ended {found.status} on its own problem ({found.notes})"
+    assert found.inputs.shape[1:] == seen.input_shape, f"{name}: inputs have shape {list(found.inputs.shape)}"
+    assert found.inputs.dtype == seen.dtype, f"{name}: inputs came back as {found.inputs.dtype}"
+    assert found.inputs.device == seen.device, f"{name}: inputs came back on {found.inputs.device}"
+    assert bool(torch.isfinite(found.inputs).all()), f"{name}: inputs are not finite"
+    assert not found.inputs.requires_grad, f"{name}: inputs still carry a graph"
+    assert found.history, f"{name}: no history"
+    evaluate: Callable[[Observation, Reconstruction], float] | None = getattr(attack, "evaluate", None)
+    if evaluate is not None:
+        again = evaluate(seen, found)
+        assert again == found.loss, f"{name}: stores loss {found.loss}, but its iterate has {again}"
+
+
+def _check_refusal(attack: Attack, given: ContractProblem, update: SharedUpdate) -> None:
+    if not attack.needs:
+        return
+    shape = tuple(given.batch.inputs.shape[1:])
+    poor = observe(given.model, update, scenario="E", input_shape=shape)
+    try:
+        attack.reconstruct(poor, seed=0)
+    except KnowledgeError:
+        return
+    raise AssertionError(f"{attack.name}: ran although the scenario does not grant what it needs")
+
+
+def check_defence(defence: Defence, *, problem: ContractProblem | None = None, margin_db: float = 3.0) -> None:
+    """Check the promises of a defence, and that it lowers what an unaware attacker gets."""
+    given = problem or smallest_problem()
+    name = defence.name
+    assert isinstance(defence, Defence), f"{defence!r} lacks a member of the Defence protocol"
+    assert name, "a defence needs a name"
+    assert defence.paper, f"{name}: a defence needs its paper"
+    assert pickle.loads(pickle.dumps(defence)) == defence, f"{name}: does not survive the way to a worker process"
+    model = defence.harden(given.model)
+    plain = observe(given.model, _shared(given.model, given.batch), scenario="A", truth=given.batch)
+    with _untouched(plain, batch=given.batch):
+        update = share(model, given.batch, defence=defence, seed=2)
+        again = share(model, given.batch, defence=defence, seed=2)
+    if isinstance(update, SealedUpdate):
+        return
+    assert isinstance(again, SharedUpdate)
+    _check_same_form(name, _shared(model, given.batch), update)
+    for key, value in update.tensors.items():
+        assert torch.equal(value, again.tensors[key]), f"{name}: the same seed gave different updates"
+    assert isinstance(defence.adapt(idlg()), Attack), f"{name}: adapt must return an attack"
+    _check_lowers(defence, given, model, update, margin_db)
+
+
+def _check_same_form(name: str, plain: SharedUpdate, update: SharedUpdate) -> None:
+    assert update.kind == plain.kind, f"{name}: changed the kind of update to {update.kind}"
+    assert update.tensors.keys() <= plain.tensors.keys(), f"{name}: shares tensors that the model does not have"
+    for key, value in update.tensors.items():
+        same = (value.shape, value.dtype, value.device) == (
+            plain.tensors[key].shape, plain.tensors[key].dtype, plain.tensors[key].device,
+        )  # fmt: skip
+        assert same, f"{name}: changed shape, dtype or device of {key!r}"
+
+
+def _check_lowers(
+    defence: Defence, given: ContractProblem, model: nn.Module, update: SharedUpdate, margin_db: float
+) -> None:
+    attack = idlg(steps=30, retries=0)
+    reached = []
+    for network, shared in ((given.model, _shared(given.model, given.batch)), (model, update)):
+        seen = observe(network, shared, scenario="A", truth=given.batch)
+        reached.append(float(score(attack.reconstruct(seen, seed=4), given.batch).psnr.min()))
+    assert reached[1] <= reached[0] - margin_db, (
+        f"{defence.name}: the unaware attacker still gets {reached[1]:.1f} dB of {reached[0]:.1f}"
+    )
+
+
+def check_metric(metric: Metric, *, seed: int = 0) -> None:
+    """Check that a metric is per example, blind to order, and best for identical images."""
+    draw = random.generator(seed, "metric")
+    truth, noise = (random.uniform((3, 3, 32, 32), draw) for _ in range(2))
+    value = metric(noise, truth)
+    assert value.shape == (3,), f"{metric.name}: expected one value per example, got {list(value.shape)}"
+    order = torch.tensor([2, 0, 1])
+    moved = metric(noise[order], truth[order])
+    assert torch.allclose(moved, value[order]), f"{metric.name}: depends on the order of examples"
+    same = metric(truth, truth)
+    better = same > value if metric.higher_is_better else same < value
+    assert bool(better.all()), f"{metric.name}: identical images are not better than noise"
+    near = metric((truth + 0.02 * (noise - 0.5)).clamp(0, 1), truth)
+    closer = near > value if metric.higher_is_better else near < value
+    assert bool(closer.all()), f"{metric.name}: nearly identical images are not better than noise"
+
+
+def _shared(model: nn.Module, batch: Batch) -> SharedUpdate:
+    update = share(model, batch, seed=2)
+    assert isinstance(update, SharedUpdate)
+    return update
+
+
+@contextmanager
+def _untouched(seen: Observation, *, batch: Batch | None = None) -> Iterator[None]:
+    """Assert that the block changes no tensor, mode, hook, gradient or global random state."""
+    before = _snapshot(seen, batch)
+    hooks = _hooks(seen.model)
+    state = torch.random.get_rng_state()
+    yield
+    for name, (old, now) in {k: (before[k], v) for k, v in _snapshot(seen, batch).items()}.items():
+        assert torch.equal(old, now), f"{name} was modified"
+    assert _hooks(seen.model) == hooks, "a hook or a mode of the model was left changed"
+    assert all(p.grad is None for p in seen.model.parameters()), "a gradient was left on the model"
+    assert torch.equal(torch.random.get_rng_state(), state), "the global random state was used"
+
+
+def _snapshot(seen: Observation, batch: Batch | None) -> dict[str, Tensor]:
+    found = {f"model {name}": value.detach().clone() for name, value in seen.model.state_dict().items()}
+    found |= {f"update {name}": value.clone() for name, value in seen.update.tensors.items()}
+    if batch is not None:
+        found |= {"batch inputs": batch.inputs.clone(), "batch targets": batch.targets.clone()}
+    return found
+
+
+def _hooks(model: nn.Module) -> list[tuple[int, int, bool]]:
+    return [(len(m._forward_hooks), len(m._forward_pre_hooks), m.training) for m in model.modules()]
