@@ -1,0 +1,18 @@
+"""Whole audits: a configuration in, a directory with journal, numbers and report out."""
+
+from leakscope.campaign.config import Config, json_schema, load_config, parse_config
+from leakscope.campaign.plan import Plan, make_plan
+from leakscope.campaign.run import CampaignResult, run_campaign
+from leakscope.campaign.selfcheck import self_check
+
+__all__ = [
+    "CampaignResult",
+    "Config",
+    "Plan",
+    "json_schema",
+    "load_config",
+    "make_plan",
+    "parse_config",
+    "run_campaign",
+    "self_check",
+]

@@ -1,0 +1,89 @@
+"""`leakscope attack`: what comes back out of one update file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from leakscope.types import Reconstruction
+
+
+def attack(
+    update: Path = typer.Argument(help="Update file: .safetensors, .npz or .pt; or the weights after training."),
+    model: str = typer.Option(help="Reference network, or package.module:function that returns one."),
+    weights: Optional[Path] = typer.Option(None, help="Weights the client started from (state dict)."),
+    before: Optional[Path] = typer.Option(None, help="UPDATE holds weights after training; these are the ones before."),
+    name: str = typer.Option("inverting-gradients", "--attack", help="Attack with options."),
+    scenario: str = typer.Option("E", help="What the server knows: A (everything) to E (nothing)."),
+    input_shape: str = typer.Option("3,32,32", help="Shape of one input."),
+    classes: Optional[int] = typer.Option(None, help="Classes of a reference network (default 10)."),
+    labels: Optional[str] = typer.Option(None, help="Labels, comma-separated, where the scenario grants them."),
+    kind: Optional[str] = typer.Option(None, help="'gradient' or 'delta', where the file does not say."),
+    lr: Optional[float] = typer.Option(None, help="Client's learning rate, for a delta."),
+    local_steps: int = typer.Option(1, help="Client's local steps, for a delta."),
+    local_batch: int = typer.Option(1, help="Client's local batch size, for a delta."),
+    num_examples: Optional[int] = typer.Option(None, help="Examples behind the update, where known."),
+    normalise: Optional[str] = typer.Option(None, help="Constants of a reference network's first layer, e.g. cifar10."),
+    model_seed: int = typer.Option(0, help="Seed of a reference network's weights where --weights is not given."),
+    partial: bool = typer.Option(False, help="Accept an update that covers only some layers."),
+    seed: int = typer.Option(0, help="Seed of the attack."),
+    out: Path = typer.Option(Path("runs/attack"), help="Directory for the images and numbers."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
+) -> None:
+    """Rebuild the private inputs behind an update, from files alone.
+
+    Example: leakscope attack gradient.npz --model mynet:build --weights net.safetensors
+    --input-shape 3,32,32 --out runs/mine
+    """
+    from leakscope.cli.loading import load_model, load_any_update, parse_numbers
+    from leakscope.files import check_update, private_folder, save_images, write_atomic
+    from leakscope.registry import attack_from_spec
+    from leakscope.threat import observe
+
+    shape = tuple(parse_numbers(input_shape, "--input-shape"))
+    recipe = attack_from_spec(name)
+    network = load_model(
+        model, weights=weights or before, shape=shape, classes=classes, normalise=normalise, seed=model_seed
+    )
+    shared = load_any_update(
+        update, before=before, kind=kind, lr=lr, steps=local_steps, batch=local_batch, num_examples=num_examples
+    )
+    shared = check_update(shared, network, partial=partial)
+    targets = None
+    if labels is not None:
+        import torch
+
+        targets = torch.tensor(parse_numbers(labels, "--labels"))
+    seen = observe(network, shared, scenario=scenario, input_shape=shape, targets=targets)
+    found = recipe.reconstruct(seen, seed)
+    private_folder(out)
+    images = [path.name for path in save_images(out, found.inputs.clamp(0, 1))] if len(shape) == 3 else []
+    result = _result(found, recipe.name, scenario, images)
+    write_atomic(out / "result.json", json.dumps(result, indent=1, allow_nan=False).encode())
+    if as_json:
+        typer.echo(json.dumps(result, indent=1))
+    else:
+        _print(result, out)
+    raise typer.Exit(0 if result["status"] == "ok" else 3)
+
+
+def _result(found: Reconstruction, name: str, scenario: str, images: list[str]) -> dict[str, Any]:
+    from leakscope.campaign.execute import number
+
+    return {
+        "attack": name, "scenario": scenario, "status": str(found.status), "loss": number(found.loss),
+        "labels": None if found.targets is None else found.targets.tolist(),
+        "evaluations": found.evaluations, "images": images, "notes": list(found.notes),
+    }  # fmt: skip
+
+
+def _print(result: dict[str, Any], out: Path) -> None:
+    typer.echo(f"{result['attack']}: {result['status']}, matching distance {result['loss']}, labels {result['labels']}")
+    for note in result["notes"]:
+        typer.echo(f"  {note}")
+    for image in result["images"]:
+        typer.echo(f"image: {out / image}")

@@ -1,0 +1,110 @@
+"""`leakscope audit`: a whole grid, and its report."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from leakscope.campaign import CampaignResult, Config, Plan
+
+
+def audit(
+    config: Optional[Path] = typer.Option(None, help="YAML file with the settings; options below override it."),
+    out: Path = typer.Option(Path("runs/audit"), help="Directory of the run; the same command continues it."),
+    model: Optional[list[str]] = typer.Option(None, help="Network to audit; may be given several times."),
+    data: Optional[list[str]] = typer.Option(None, help="Data set, or folder:<path> for your own images."),
+    attack: Optional[list[str]] = typer.Option(None, help="Attack with options, e.g. idlg:steps=100."),
+    defence: Optional[list[str]] = typer.Option(None, help="Defence with options, e.g. clip:norm=1+gaussian-noise:sigma=0.01."),
+    scenario: Optional[list[str]] = typer.Option(None, help="What the server knows: A (everything) to E (nothing)."),
+    seed: Optional[list[int]] = typer.Option(None, help="Seed; may be given several times."),
+    victims: Optional[int] = typer.Option(None, help="Clients attacked in each cell."),
+    batch_size: Optional[int] = typer.Option(None, help="Examples behind each update."),
+    fail_above: Optional[float] = typer.Option(None, help="Exit with 1 when an undefended image exceeds this PSNR (dB)."),
+    show_images: Optional[bool] = typer.Option(None, help="Put private images into the report (default: embedded data only)."),
+    workers: Optional[int] = typer.Option(None, help="Processes of one thread (default: one per core)."),
+    retry_failed: bool = typer.Option(False, help="Run cells again that ended in error, timeout or oom."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print the cells and stop."),
+    schema: bool = typer.Option(False, "--schema", help="Print the JSON schema of the YAML file and stop."),
+    as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON."),
+    quiet: bool = typer.Option(False, help="No progress."),
+) -> None:
+    """Attack a model's updates under defences, and write one report.
+
+    Example: leakscope audit --data digits --model mlp --attack fc-inversion --defence none
+    --defence prune:fraction=0.9 --out runs/mine
+    """
+    from leakscope import campaign
+
+    if schema:
+        typer.echo(json.dumps(campaign.json_schema(), indent=1))
+        return
+    settings = _settings(config, {
+        "models": model, "data": data, "attacks": attack, "defences": defence, "scenarios": scenario, "seeds": seed,
+        "victims": victims, "batch_size": batch_size, "fail_above": fail_above,
+    })  # fmt: skip
+    if dry_run:
+        _print_plan(campaign.make_plan(settings, show_images=show_images), as_json=as_json)
+        return
+    result = campaign.run_campaign(
+        settings, out, show_images=show_images, workers=workers, quiet=quiet, retry_failed=retry_failed,
+        command="leakscope " + shlex.join(sys.argv[1:]),
+    )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(result.summary, indent=1))
+    else:
+        _print_table(result)
+    raise typer.Exit(result.exit_code)
+
+
+def _settings(path: Path | None, overrides: dict[str, Any]) -> Config:
+    from leakscope import campaign
+
+    base = campaign.load_config(path).model_dump() if path else {}
+    given = {key: value for key, value in overrides.items() if value not in (None, [], ())}
+    return campaign.parse_config({**base, **given}, source="the command line" if path is None else str(path))
+
+
+def _print_plan(plan: Plan, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([{"key": cell.key, "label": cell.label} for cell in plan.cells], indent=1))
+        return
+    for cell in plan.cells:
+        typer.echo(f"{cell.key[:12]}  {cell.label}")
+    typer.echo(f"{len(plan.attacks)} attack cells, {len(plan.utilities)} accuracy cells; nothing was run")
+
+
+def _print_table(result: CampaignResult) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(result.summary["title"]))
+    for heading in ("model", "data", "attack", "defence", "attacker", "scenario", "worst dB", "median dB", "status"):
+        table.add_column(heading, justify="right" if "dB" in heading else "left")
+    for cell in sorted(result.summary["cells"], key=_worst, reverse=True):
+        stats = cell.get("stats", {}).get("psnr")
+        numbers = [f"{stats[name]:.1f}" for name in ("worst", "median")] if stats else ["–", "–"]
+        knowing = "knows it" if cell["adaptive"] else "–" if cell["defence"] == "none" else "unaware"
+        names = [escape(str(cell[name])) for name in ("model", "data", "attack", "defence")]
+        table.add_row(*names, knowing, cell["scenario"], *numbers, cell["status"])
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table)
+    for cost in result.summary["defences"]:
+        console.print(
+            f"accuracy of {escape(cost['model'])} on {escape(cost['data'])} under {escape(cost['name'])}: "
+            f"{100 * cost['accuracy']:.1f} % ({-100 * cost['accuracy_drop']:+.1f} points)", highlight=False,
+        )  # fmt: skip
+    verdict, counts = result.summary["verdict"], result.summary["counts"]
+    console.print(f"Grade {verdict['grade']}: {escape(verdict['headline'])}", highlight=False)
+    console.print(f"{counts['ok']} of {counts['total']} cells ok {counts['failed'] or ''}", highlight=False)
+    print(f"report: {result.report}")
+
+
+def _worst(cell: dict[str, Any]) -> float:
+    return cell.get("stats", {}).get("psnr", {}).get("worst", float("-inf"))
