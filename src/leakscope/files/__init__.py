@@ -1,0 +1,22 @@
+"""Reading and writing update files that nobody vouches for.
+
+Whatever a file holds, loading it ends in a valid value or in one `BadInputError`: no code of the
+file runs, no more memory is taken than its size and the budget allow, nothing partial is returned.
+"""
+
+from leakscope.files.atomic import private_folder, write_atomic
+from leakscope.files.check import check_update
+from leakscope.files.images import save_images
+from leakscope.files.pairs import delta
+from leakscope.files.updates import load_state, load_update, save_update
+
+__all__ = [
+    "check_update",
+    "delta",
+    "load_state",
+    "load_update",
+    "private_folder",
+    "save_images",
+    "save_update",
+    "write_atomic",
+]
