@@ -1,0 +1,102 @@
+"""The gallery: worst example first, as many as fit the page.
+
+Every distinct picture is stored once and drawn by reference, so the same original beside ten
+reconstructions costs one copy, and slider and difference view cost none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from leakscope.report.evidence import Example
+from leakscope.report.images import data_uri, to_pixels
+
+Images = Mapping[str, tuple[Tensor, Tensor]]
+# Markup of one card without names and of one picture without pixels, measured and rounded up.
+_CARD_BYTES = 1_800
+_PICTURE_BYTES = 110
+# Escaping turns a quotation mark into five bytes.
+_ESCAPED = 5
+
+
+@dataclass(frozen=True)
+class Card:
+    """One example with the names of its two pictures."""
+
+    example: Example
+    truth: str
+    reconstruction: str
+    width: int
+    height: int
+
+
+@dataclass
+class Gallery:
+    """Cards, the pictures they refer to, and how many examples were left out."""
+
+    cards: list[Card] = field(default_factory=list)
+    pictures: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    left_out: int = 0
+    without_image: int = 0
+
+
+def build_gallery(examples: Iterable[Example], images: Images, *, budget: int) -> Gallery:
+    """Choose the worst examples whose pictures fit into `budget` bytes of HTML."""
+    gallery, spent, full = Gallery(), 0, False
+    for example in sorted(examples, key=lambda item: item.badness, reverse=True):
+        # Once one does not fit, stop looking: "the worst N" must not have gaps.
+        if full:
+            gallery.left_out += 1
+            continue
+        pair = _pair(example, images)
+        if pair is None:
+            gallery.without_image += 1
+            continue
+        card, new = _card(example, pair, gallery.pictures)
+        cost = _markup_bytes(example) + sum(_PICTURE_BYTES + len(uri) for uri, _, _ in new.values())
+        full = spent + cost > budget
+        if full:
+            gallery.left_out += 1
+            continue
+        spent += cost
+        gallery.pictures.update(new)
+        gallery.cards.append(card)
+    return gallery
+
+
+def _markup_bytes(example: Example) -> int:
+    cell = example.cell
+    names = "".join([cell.attack, cell.defence, cell.model, cell.data, cell.scenario, str(cell.seed)])
+    return _CARD_BYTES + _ESCAPED * len(names.encode("utf-8", "replace"))
+
+
+def _pair(example: Example, images: Images) -> tuple[Tensor, Tensor] | None:
+    stored = images.get(example.cell.key)
+    if stored is None:
+        return None
+    truth, reconstruction = stored
+    # Only stacks of images can be drawn; other data keeps its scores in the table.
+    drawable = truth.ndim == 4 and truth.shape[1:] == reconstruction.shape[1:]
+    if not drawable or example.index >= min(len(truth), len(reconstruction)):
+        return None
+    return truth[example.index], reconstruction[example.index]
+
+
+def _card(
+    example: Example,
+    pair: tuple[Tensor, Tensor],
+    known: Mapping[str, tuple[str, int, int]],
+) -> tuple[Card, dict[str, tuple[str, int, int]]]:
+    names, new, width, height = [], {}, 0, 0
+    for image in pair:
+        pixels = to_pixels(image)
+        height, width = int(pixels.shape[0]), int(pixels.shape[1])
+        name = "p" + hashlib.sha256(pixels.numpy().tobytes() + f"{pixels.shape}".encode()).hexdigest()[:16]
+        names.append(name)
+        if name not in known:
+            new[name] = (data_uri(pixels), width, height)
+    return Card(example, names[0], names[1], width, height), new

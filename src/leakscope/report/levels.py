@@ -1,0 +1,82 @@
+"""Grades A–F: how much of one private image an attacker got.
+
+Two measures each give a level 0–5: the PSNR gained over a guess made without the update, and
+SSIM. The image's level is their mean, rounded up, because an error towards "safe" is the
+expensive one. An image no closer than a guess is A whatever its SSIM: flat pictures resemble
+any flat guess.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Grade:
+    """One letter: what it means, and where it starts on both measures."""
+
+    letter: str
+    meaning: str
+    headline: str
+    gain_db: float
+    ssim: float
+
+
+GRADES: tuple[Grade, ...] = (
+    Grade("A", "no better than guessing", "Updates give away no more than a guess", -math.inf, -math.inf),
+    Grade("B", "faint hints of colour or brightness", "Updates give away faint hints of private images", 1.5, 0.15),
+    Grade("C", "coarse shapes, not recognisable", "Updates give away coarse shapes of private images", 3.0, 0.30),
+    Grade("D", "recognisable", "Updates give away recognisable private images", 5.0, 0.45),
+    Grade("E", "clearly visible", "Updates give away clear pictures of private data", 9.0, 0.65),
+    Grade("F", "near copy", "Updates give away near copies of private images", 15.0, 0.85),
+)
+UNKNOWN = "?"
+# Level from which a person can tell what is in the picture: grade D.
+RECOGNISABLE = 3
+NO_GAIN_DB = 1.0
+# Low on purpose: without a measured guess an image must not look safer than it is.
+ASSUMED_BASELINE_DB = 10.0
+
+_GAIN_STEPS = [grade.gain_db for grade in GRADES[1:]]
+_SSIM_STEPS = [grade.ssim for grade in GRADES[1:]]
+
+
+def level_example(psnr: float | None, ssim: float | None, *, baseline_psnr: float | None = None) -> int | None:
+    """Return the level 0 (A) to 5 (F) of one image, None when its PSNR is not a number."""
+    if psnr is None or math.isnan(psnr):
+        return None
+    gain = psnr - _baseline(baseline_psnr)
+    if gain < NO_GAIN_DB:
+        return 0
+    by_gain = bisect_right(_GAIN_STEPS, gain)
+    if ssim is None or math.isnan(ssim):
+        return by_gain
+    return math.ceil((by_gain + bisect_right(_SSIM_STEPS, ssim)) / 2)
+
+
+def grade_example(psnr: float | None, ssim: float | None, baseline_psnr: float | None = None) -> str:
+    """Return the letter of one image, '?' when its PSNR is not a number.
+
+    Example:
+        >>> grade_example(34.1, 0.95, 12.0)
+        'F'
+        >>> grade_example(12.3, 0.40, 12.0)
+        'A'
+    """
+    return letter(level_example(psnr, ssim, baseline_psnr=baseline_psnr))
+
+
+def letter(level: int | None) -> str:
+    """Return the letter of a level, '?' for None."""
+    return UNKNOWN if level is None else GRADES[level].letter
+
+
+def mark(grade: str) -> str:
+    """CSS class of a letter; anything that is no grade looks unknown."""
+    return f"g-{grade.lower()}" if grade in tuple("ABCDEF") else "g-unknown"
+
+
+def _baseline(value: float | None) -> float:
+    return ASSUMED_BASELINE_DB if value is None or math.isnan(value) else value

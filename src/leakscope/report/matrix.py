@@ -1,0 +1,128 @@
+"""The matrix attack × defence, one per setting, with what each defence costs beneath."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from leakscope.report.evidence import NO_DEFENCE, Group, group
+from leakscope.report.schema import Cell, DefenceCost
+
+_MOST_ATTACKS = 40
+_MOST_DEFENCES = 20
+MOST_MATRICES = 12
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One attack against one defence by one attacker; `words` replace figures when there are none."""
+
+    group: Group
+    words: str
+
+    @property
+    def partial(self) -> str:
+        """How many runs ended well, said only when some did not."""
+        total = len(self.group.statuses)
+        return f"{self.group.ok} of {total} runs ok" if 0 < self.group.ok < total else ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One defence: whether both attackers were run, and its cost if measured."""
+
+    name: str
+    adaptive: bool
+    cost: DefenceCost | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One attack across the defences, (unaware, knowing) each."""
+
+    attack: str
+    paper: str
+    entries: tuple[tuple[Entry, Entry | None], ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One setting."""
+
+    setting: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    left_out: int
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether any cost was measured."""
+        return any(column.cost for column in self.columns)
+
+
+def matrices(cells: Sequence[Cell], costs: Sequence[DefenceCost]) -> list[Matrix]:
+    """One matrix per setting, the setting with the worst leak first."""
+    settings: dict[str, list[Cell]] = {}
+    for cell in cells:
+        settings.setdefault(setting_of(cell), []).append(cell)
+    order = sorted(settings.items(), key=lambda item: _badness(item[1]), reverse=True)
+    return [_matrix(name, mine, costs) for name, mine in order]
+
+
+def setting_of(cell: Cell) -> str:
+    """Say in one line what is shared by all cells of a matrix."""
+    shared = "one gradient"
+    if cell.local is not None:
+        local = cell.local
+        shared = f"{local.steps} local steps of {local.batch_size}, rate {local.lr:g}"
+    return f"{cell.model} on {cell.data} · scenario {cell.scenario} · batch {cell.batch_size} · {shared}"
+
+
+def _matrix(setting: str, cells: Sequence[Cell], costs: Sequence[DefenceCost]) -> Matrix:
+    attacks = list(dict.fromkeys(cell.attack for cell in cells))
+    names = sorted(dict.fromkeys(cell.defence for cell in cells), key=lambda name: name != NO_DEFENCE)
+    columns = [
+        Column(
+            name=name,
+            adaptive=any(cell.adaptive for cell in cells if cell.defence == name),
+            cost=_cost(name, cells[0], costs),
+        )
+        for name in names[:_MOST_DEFENCES]
+    ]
+    rows = [_row(attack, columns, cells) for attack in attacks[:_MOST_ATTACKS]]
+    left_out = max(0, len(attacks) - _MOST_ATTACKS) + max(0, len(names) - _MOST_DEFENCES)
+    return Matrix(setting, tuple(columns), tuple(rows), left_out)
+
+
+def _row(attack: str, columns: Sequence[Column], cells: Sequence[Cell]) -> Row:
+    mine = [cell for cell in cells if cell.attack == attack]
+    entries = [
+        (
+            _entry(mine, lambda cell, name=column.name: cell.defence == name and not cell.adaptive),
+            _entry(mine, lambda cell, name=column.name: cell.defence == name and cell.adaptive)
+            if column.adaptive
+            else None,
+        )
+        for column in columns
+    ]
+    return Row(attack, mine[0].attack_paper, tuple(entries))
+
+
+def _entry(cells: Sequence[Cell], wanted: Callable[[Cell], bool]) -> Entry:
+    found = group(cell for cell in cells if wanted(cell))
+    if not found.statuses:
+        return Entry(found, "not run")
+    if found.examples:
+        return Entry(found, "")
+    counted = Counter("no score" if status == "ok" else status for status in found.statuses)
+    return Entry(found, ", ".join(counted))
+
+
+def _cost(name: str, cell: Cell, costs: Sequence[DefenceCost]) -> DefenceCost | None:
+    return next((cost for cost in costs if (cost.name, cost.model, cost.data) == (name, cell.model, cell.data)), None)
+
+
+def _badness(cells: Sequence[Cell]) -> tuple[int, float, float]:
+    worst = group(cells).worst
+    return worst.badness if worst else (-1, 0.0, 0.0)

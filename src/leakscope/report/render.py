@@ -1,0 +1,126 @@
+"""Summary and images in, one self-contained and inert HTML page out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from leakscope.report.gallery import Gallery, Images, build_gallery
+from leakscope.report.levels import mark
+from leakscope.report.schema import Summary, parse_summary
+from leakscope.report.view import all_examples, data_block, page_context
+from leakscope.report.words import decibel, plural
+
+MAX_BYTES = 5_000_000
+_MOST_DATA = 1_000_000
+# Room for the banner and headings that only the final page has.
+_RESERVE = 20_000
+_FOLDER = Path(__file__).parent / "templates"
+
+
+def render(summary: Mapping[str, Any], images: Images | None, *, show_images: bool) -> str:
+    """Return the report as one HTML page of at most 5 MB.
+
+    Args:
+        summary: the content of `summary.json`, schema 1.
+        images: per cell key the pair (truth, reconstruction), each [n, C, H, W] in [0, 1] and
+            in the order of the cell's scores.
+        show_images: whether private pixels may appear. Without it the page holds none.
+
+    Raises:
+        BadInputError: when `summary` does not fit the schema.
+    """
+    parsed = parse_summary(summary)
+    context = page_context(parsed)
+    context["data"] = _data(parsed)
+    if not show_images:
+        return _fill(context, gallery=None)
+    bare = _fill(context, gallery=Gallery())
+    budget = MAX_BYTES - _RESERVE - len(bare.encode())
+    return _fill(context, gallery=build_gallery(all_examples(parsed), images or {}, budget=budget))
+
+
+def _data(summary: Summary) -> Markup | None:
+    text = data_block(summary, limit=_MOST_DATA)
+    return None if text is None else Markup(text)
+
+
+def _fill(context: Mapping[str, Any], *, gallery: Gallery | None) -> str:
+    style, script = _asset("report.css"), _asset("report.js")
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            "img-src data:",
+            f"style-src '{_digest(style)}'",
+            f"script-src '{_digest(script)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    page = _environment().get_template("report.html.j2")
+    text = page.render(context, gallery=gallery, style=Markup(style), script=Markup(script), policy=policy)
+    # JSON may smuggle in half a character, which no file can hold.
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(
+        db=decibel,
+        number=_number,
+        share=_share,
+        points=_points,
+        times=_times,
+        mark=mark,
+        plural=plural,
+        sortable=_sortable,
+    )
+    return found
+
+
+@cache
+def _asset(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """Content-security-policy source that allows exactly this inline text."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:.{digits}f}" if math.isfinite(value) else "∞"
+
+
+def _share(value: float | None, digits: int = 0) -> str:
+    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f} %"
+
+
+def _points(value: float | None) -> str:
+    return "–" if value is None or not math.isfinite(value) else f"{-100 * value:+.1f}".replace("-", "−")
+
+
+def _times(value: float | None) -> str:
+    return "–" if value is None or not math.isfinite(value) else f"{value:.2f}×"
+
+
+def _sortable(value: float | None) -> str:
+    """Number for the table's sorting; what is missing sorts last."""
+    return "" if value is None or math.isnan(value) else repr(float(value)).replace("inf", "Infinity")

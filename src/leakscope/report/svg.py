@@ -1,0 +1,143 @@
+"""A line chart in plain SVG: axes, grid, lines, points. Text is escaped, colour comes from CSS."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+WIDTH, HEIGHT = 560, 320
+LEFT, RIGHT, TOP, BOTTOM = 58, 16, 16, 46
+
+Point = tuple[float, float]
+
+
+def tag(name: str, content: object = "", **attributes: object) -> Markup:
+    """One element; values and text content are escaped, `Markup` content is kept.
+
+    A trailing underscore is dropped and inner ones become hyphens: `class_`, `stroke_width`.
+    """
+    pairs = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
+    return Markup(f"<{name}{pairs}>{escape(content)}</{name}>")
+
+
+def join(parts: Sequence[Markup]) -> Markup:
+    """Concatenate markup."""
+    return Markup("").join(parts)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps data to pixels; `log` spaces decades evenly."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    label: str
+    log: bool = False
+    format: Callable[[float], str] = "{:g}".format
+
+    def __call__(self, value: float) -> float:
+        """Pixel position of `value`, kept inside the axis."""
+        low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
+        share = 0.5 if high == low else (at - low) / (high - low)
+        return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        """Round values along the axis."""
+        if self.log:
+            return self._log_ticks()
+        step = nice_step((self.high - self.low) / 5)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [index * step for index in range(first, last + 1)]
+
+    def _log_ticks(self) -> list[float]:
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        # Within two decades powers of ten alone would leave the axis nearly empty.
+        factors = (1, 2, 5) if math.log10(self.high / self.low) < 2 else (1,)
+        stride = max(1, math.ceil((last - first) / 6))
+        values = [factor * 10.0**power for power in range(first, last + 1, stride) for factor in factors]
+        return [value for value in values if self.low * 0.999 <= value <= self.high * 1.001]
+
+
+def nice_step(rough: float) -> float:
+    """The smallest of 1, 2, 5 × a power of ten that is not below `rough`."""
+    if not (math.isfinite(rough) and rough > 0):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
+
+
+def x_axis(low: float, high: float, *, label: str, form: Callable[[float], str] = "{:g}".format) -> Axis:
+    """Horizontal axis of the standard frame."""
+    return Axis(low, high, LEFT, WIDTH - RIGHT, label, format=form)
+
+
+def y_axis(
+    low: float,
+    high: float,
+    *,
+    label: str,
+    log: bool = False,
+    form: Callable[[float], str] = "{:g}".format,
+) -> Axis:
+    """Vertical axis of the standard frame."""
+    return Axis(low, high, HEIGHT - BOTTOM, TOP, label, log, form)
+
+
+def frame(x: Axis, y: Axis) -> Markup:
+    """Grid, tick labels and axis names."""
+    below = HEIGHT - BOTTOM + 18
+    parts = [tag("text", x.format(value), x=f"{x(value):.1f}", y=below, class_="tick mid") for value in x.ticks()]
+    for value in y.ticks():
+        at = f"{y(value):.1f}"
+        parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at, class_="grid"))
+        parts.append(tag("text", y.format(value), x=LEFT - 8, y=at, dy="0.32em", class_="tick end"))
+    base = HEIGHT - BOTTOM
+    parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=base, y2=base, class_="axis"))
+    parts.append(tag("text", x.label, x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 8, class_="label mid"))
+    middle = (TOP + base) / 2
+    turn = f"rotate(-90 14 {middle})"
+    parts.append(tag("text", y.label, x=14, y=middle, transform=turn, class_="label mid"))
+    return join(parts)
+
+
+def polyline(points: Sequence[Point], x: Axis, y: Axis, *, series: int) -> Markup:
+    """One line; colour and dash pattern follow from `series`, so colour is never alone."""
+    path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
+    return tag("polyline", points=path, class_=f"line {series_class(series)}")
+
+
+def rule(value: float, x: Axis, *, label: str) -> Markup:
+    """A vertical mark with a name."""
+    at = f"{x(value):.1f}"
+    near_end = x(value) > WIDTH - 150
+    text = tag(
+        "text",
+        label,
+        x=f"{x(value) + (-5 if near_end else 5):.1f}",
+        y=TOP + 26,
+        class_="note end" if near_end else "note",
+    )
+    return join([tag("line", x1=at, x2=at, y1=TOP, y2=HEIGHT - BOTTOM, class_="rule"), text])
+
+
+def series_class(series: int) -> str:
+    """CSS class of the n-th series: eight colours, then the dash pattern changes."""
+    return f"s{series % 8} d{series // 2 % 4}"
+
+
+def chart(body: Markup, *, title: str, description: str, name: str) -> Markup:
+    """The complete figure, named and described for those who cannot see it."""
+    head = join([tag("title", title, id=f"{name}-t"), tag("desc", description, id=f"{name}-d")])
+    return tag(
+        "svg",
+        head + body,
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        aria_labelledby=f"{name}-t {name}-d",
+        class_="chart",
+    )

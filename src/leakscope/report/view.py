@@ -1,0 +1,168 @@
+"""What the template shows, worked out beforehand: the template only lays it out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from leakscope.report.evidence import (
+    NO_DEFENCE,
+    DefenceEvidence,
+    Group,
+    by_defence,
+    examples_of,
+    group,
+    is_evidence,
+)
+from leakscope.report.figures import convergence, success, tradeoff
+from leakscope.report.glossary import GLOSSARY
+from leakscope.report.grade import verdict
+from leakscope.report.levels import ASSUMED_BASELINE_DB, GRADES, NO_GAIN_DB
+from leakscope.report.matrix import MOST_MATRICES, matrices
+from leakscope.report.schema import Cell, Summary, Verdict
+from leakscope.report.words import decibel
+
+MOST_ROWS = 1_000
+_MOST_CONFIG = 60_000
+
+
+@dataclass(frozen=True)
+class CellRow:
+    """One line of the table of all cells."""
+
+    cell: Cell
+    group: Group
+    seconds: float | None
+    labels: float | None
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """One figure of the first screen."""
+
+    value: str
+    name: str
+    detail: str
+
+
+def page_context(summary: Summary) -> dict[str, Any]:
+    """All values of the page except the gallery."""
+    cells, costs = summary.cells, summary.defences
+    defences = by_defence(cells, costs)
+    undefended = group([cell for cell in cells if cell.defence == NO_DEFENCE] or cells)
+    grids = matrices(cells, costs)
+    rows = cell_rows(summary)
+    return {
+        "summary": summary,
+        "verdict": summary.verdict or _verdict(summary),
+        "defences": sorted(defences, key=lambda row: row.name != NO_DEFENCE)[:MOST_MATRICES],
+        "key_numbers": key_numbers(summary, undefended, defences),
+        "matrices": grids[:MOST_MATRICES],
+        "matrices_left_out": max(0, len(grids) - MOST_MATRICES),
+        "rows": rows[:MOST_ROWS],
+        "rows_left_out": max(0, len(rows) - MOST_ROWS),
+        "failed": [cell for cell in cells if not is_evidence(cell)][:MOST_ROWS],
+        "convergence": convergence(cells),
+        "success": success(cells, summary.threshold_psnr),
+        "tradeoff": tradeoff(cells, costs),
+        "config": _clipped(json.dumps(summary.config, indent=2, ensure_ascii=False, default=str)),
+        "papers": _papers(summary),
+        "grades": GRADES,
+        "no_gain_db": NO_GAIN_DB,
+        "assumed_baseline_db": ASSUMED_BASELINE_DB,
+        "glossary": GLOSSARY,
+    }
+
+
+def key_numbers(summary: Summary, undefended: Group, defences: Sequence[DefenceEvidence]) -> list[KeyNumber]:
+    """The figures beside the verdict."""
+    worst, total = undefended.worst, len(undefended.examples)
+    guesses = [example.baseline for example in undefended.examples if example.baseline is not None]
+    above = undefended.above(summary.threshold_psnr)
+    everything = group(summary.cells)
+    ssim = "" if worst is None or worst.ssim is None else f"SSIM {worst.ssim:.2f}, "
+    found = [
+        KeyNumber(decibel(worst.psnr if worst else None), "worst image", f"{ssim}no defence"),
+        KeyNumber(decibel(undefended.median_psnr), "typical image", "median, no defence"),
+        KeyNumber(decibel(median(guesses) if guesses else None), "a mere guess", "without seeing the update"),
+        KeyNumber(f"{above} of {total}", "above threshold", f"{summary.threshold_psnr:g} dB, no defence"),
+        KeyNumber(f"{everything.ok} of {everything.attackable}", "attacks usable", "95 % needed for a verdict"),
+    ]
+    if all(row.name != NO_DEFENCE for row in defences):
+        found = [KeyNumber(item.value, item.name, item.detail.replace("no defence", "defended")) for item in found]
+    if summary.self_check is not None:
+        passed = "passed" if summary.self_check.passed else "failed"
+        found.append(KeyNumber(passed, "self-check", f"planted image at {decibel(summary.self_check.psnr)}"))
+    return found
+
+
+def cell_rows(summary: Summary) -> list[CellRow]:
+    """All cells, worst first, those without a result last."""
+    rows = []
+    for cell in summary.cells:
+        labels = [flag for flag in cell.scores.label_correct if flag is not None]
+        right = sum(labels) / len(labels) if labels and cell.status == "ok" else None
+        rows.append(CellRow(cell, group([cell]), summary.timings.get(cell.key), right))
+    return sorted(rows, key=_row_badness, reverse=True)
+
+
+def data_block(summary: Summary, *, limit: int) -> str | None:
+    """The numbers behind the page as JSON that is inert inside a script element.
+
+    Histories are left out; None when the rest exceeds `limit` characters.
+    """
+    # No cell takes less than 300 characters: do not write out what cannot fit.
+    if 300 * len(summary.cells) > limit:
+        return None
+    content = summary.model_dump(by_alias=True, exclude={"cells": {"__all__": {"history"}}})
+    text = json.dumps(_plain(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    if len(text) > limit:
+        return None
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def all_examples(summary: Summary) -> list[Any]:
+    """Every scored example of the run."""
+    return [example for cell in summary.cells for example in examples_of(cell)]
+
+
+def _verdict(summary: Summary) -> Verdict:
+    found = verdict(
+        [cell.model_dump() for cell in summary.cells],
+        summary.threshold_psnr,
+        defences=[cost.model_dump() for cost in summary.defences],
+        self_check=summary.self_check.model_dump() if summary.self_check else None,
+    )
+    return Verdict.model_validate(found)
+
+
+def _row_badness(row: CellRow) -> tuple[int, float, float]:
+    worst = row.group.worst
+    return worst.badness if worst else (-1, 0.0, 0.0)
+
+
+def _papers(summary: Summary) -> list[tuple[str, str]]:
+    named = [(cell.attack, cell.attack_paper) for cell in summary.cells if cell.attack_paper]
+    named += [(cost.name, cost.paper) for cost in summary.defences if cost.paper]
+    return list(dict.fromkeys(named))[:100]
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MOST_CONFIG else text[:_MOST_CONFIG] + "\n… (continues in summary.json)"
+
+
+def _plain(value: Any) -> Any:
+    """Replace what JSON cannot hold: an infinite PSNR becomes text, NaN becomes null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value if isinstance(value, str | int | float | None) else str(value)

@@ -1,0 +1,146 @@
+"""Sentences of the verdict, for readers who know neither attacks nor decibels."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from leakscope.report.evidence import NO_DEFENCE, DefenceEvidence, Example, Group
+from leakscope.report.levels import GRADES, RECOGNISABLE
+from leakscope.report.schema import Cell, SelfCheck
+
+_NAMED_CELLS = 5
+
+_CAN = (
+    "learns no more about private images than a guess would tell",
+    "can rebuild faint hints of colour and brightness of private images",
+    "can rebuild the coarse shapes of private images",
+    "can rebuild recognisable private images",
+    "can rebuild clearly visible private images",
+    "can rebuild near copies of private images",
+)
+
+
+def decibel(value: float | None) -> str:
+    """Format a PSNR: '34.1 dB', '∞ dB' for a perfect copy, '–' for none."""
+    if value is None or math.isnan(value):
+        return "–"
+    return ("∞" if value > 0 else "−∞") + " dB" if math.isinf(value) else f"{value:.1f} dB"
+
+
+def plural(count: int, noun: str) -> str:
+    """Format '1 image', '2 images'."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def what_was_rebuilt(judged: Group) -> str:
+    """Say what the worst example gave away, and by which attack."""
+    worst = judged.worst
+    if worst is None:
+        return ""
+    cell = worst.cell
+    source = "a single update" if cell.local is None else f"one update of {plural(cell.local.steps, 'local step')}"
+    under = "" if cell.defence == NO_DEFENCE else f" under {_defence(cell)}"
+    return (
+        f"From {source}{under}, whoever receives it {_CAN[worst.level]}: the worst of "
+        f"{plural(len(judged.examples), 'reconstruction')} reached {_scores(worst)} "
+        f"({cell.attack} on {cell.model}, {cell.data}, scenario {cell.scenario})."
+    )
+
+
+def reach(judged: Group, threshold: float) -> str:
+    """Say how many images exceed the threshold, and what a typical one reaches."""
+    count, total = judged.above(threshold), len(judged.examples)
+    share = f"{count:,} of {total:,} ({count / total:.0%})" if total else "0"
+    plain = all(example.cell.defence == NO_DEFENCE for example in judged.examples)
+    return (
+        f"{share} {'undefended ' if plain else ''}reconstructions exceed the threshold of {threshold:g} dB; "
+        f"the typical one (median) reaches {decibel(judged.median_psnr)}."
+    )
+
+
+def best_defence(rows: Sequence[DefenceEvidence]) -> str:
+    """Name the defence that protects best against both attackers, and its price."""
+    tested = [row for row in rows if row.name != NO_DEFENCE]
+    if not tested:
+        return "No defence was tested in this run."
+    among = f"Of the {len(tested)} defences tested, " if len(tested) > 1 else "The only defence tested: "
+    sealed = [row for row in tested if row.both.sealed]
+    if sealed:
+        return f"{among}{sealed[0].name} sealed every update, so the server had nothing to read{_price(sealed[0])}."
+    measured = [row for row in tested if row.recommendable]
+    if not measured:
+        return (
+            f"{among}none has been shown to protect against an attacker who knows it is there "
+            "(not tested, attacks failed, or training diverged)."
+        )
+    best = min(measured, key=lambda row: row.rank)
+    level = best.both.worst.level if best.both.worst else 0
+    outcome = f"worst image {decibel(best.both.best_psnr)}, grade {best.grade} ({GRADES[level].meaning})"
+    if level >= RECOGNISABLE:
+        return f"{among}none is enough: even the best, {best.name}, still gives away {outcome}{_price(best)}."
+    return f"{among}{best.name} protects best, even against an attacker who knows it: {outcome}{_price(best)}."
+
+
+def broken_by_knowledge(rows: Sequence[DefenceEvidence]) -> str:
+    """Name the defence whose protection drops most once the attacker knows it."""
+    drops = [
+        (knowing.level - unaware.level, knowing.psnr - unaware.psnr, row, unaware, knowing)
+        for row in rows
+        if row.name != NO_DEFENCE and (unaware := row.naive.worst) and (knowing := row.adaptive.worst)
+    ]
+    broken = [drop for drop in drops if drop[0] > 0 and drop[4].level >= RECOGNISABLE]
+    if not broken:
+        return ""
+    _, _, row, unaware, knowing = max(broken, key=lambda drop: drop[:2])
+    return (
+        f"Do not rely on {row.name} alone: an attacker unaware of it gets {decibel(unaware.psnr)} "
+        f"(grade {unaware.grade}), but one who knows it still gets {decibel(knowing.psnr)} (grade {knowing.grade})."
+    )
+
+
+def self_check_words(check: SelfCheck | None, everything: Group) -> str:
+    """Say why the figures can be trusted."""
+    finished = f"{everything.ok:,} of {plural(everything.attackable, 'attack')} ended with a usable result"
+    if check is None:
+        return f"{finished}; no self-check was recorded."
+    return f"{finished}, and the self-check recovered a planted image at {decibel(check.psnr)}."
+
+
+def failures(cells: Sequence[Cell]) -> str:
+    """List the cells that failed: how many of each kind, and the first few by name."""
+    if not cells:
+        return ""
+    kinds = Counter("no score" if cell.status == "ok" else cell.status for cell in cells)
+    named = [
+        f"{cell.attack} against {_defence(cell)} (seed {cell.seed}: {cell.status})" for cell in cells[:_NAMED_CELLS]
+    ]
+    more = f" and {len(cells) - _NAMED_CELLS} more" if len(cells) > _NAMED_CELLS else ""
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    return f"Not usable: {counted}. These are {'; '.join(named)}{more}."
+
+
+def _scores(example: Example) -> str:
+    parts = [decibel(example.psnr)]
+    if example.ssim is not None:
+        parts.append(f"SSIM {example.ssim:.2f}")
+    if example.gain is not None:
+        direction = "closer than" if example.gain >= 0 else "further off than"
+        parts.append(f"{decibel(abs(example.gain))} {direction} a guess")
+    return ", ".join(parts)
+
+
+def _defence(cell: Cell) -> str:
+    if cell.defence == NO_DEFENCE:
+        return "no defence"
+    return f"{cell.defence}, known to the attacker" if cell.adaptive else cell.defence
+
+
+def _price(row: DefenceEvidence) -> str:
+    if row.accuracy_drop is None:
+        return "; its cost in accuracy was not measured"
+    points = 100 * row.accuracy_drop
+    if points < 0.05:
+        return "; it costs no accuracy"
+    return f"; it costs {points:.1f} points of accuracy"

@@ -1,0 +1,197 @@
+"""The page in a real browser: quiet, offline, and usable with mouse and keyboard."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from report_summaries import images_for, summary
+
+from leakscope.report import render, verdict
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+FLAGS = [
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1280,900"),
+]
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM.exists() and DRIVER.exists()),
+        reason="chromium or chromedriver is absent; install Debian's chromium and chromium-driver",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    content = summary(seeds=1, victims=3)
+    content["title"] = '<img src="https://leak.example/x.png" onerror="document.title=1"> & Söhne'
+    content["verdict"] = verdict(content["cells"], 18.0, defences=content["defences"], self_check=content["self_check"])
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render(content, images_for(content), show_images=True), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    profile = tmp_path_factory.mktemp("profile")
+    for flag in [*FLAGS, f"--user-data-dir={profile}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    yield driver
+    driver.quit()
+    shutil.rmtree(profile, ignore_errors=True)
+
+
+@pytest.fixture
+def page(browser, page_file):
+    browser.get_log("performance")
+    browser.get_log("browser")
+    browser.get(page_file.as_uri())
+    return browser
+
+
+def requested(page) -> list[str]:
+    messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+    # The browser's own start tab loads its parts from chrome:// while it gives way to ours.
+    return [event["request"]["url"] for event in sent if not event["documentURL"].startswith("chrome://")]
+
+
+def column(page, index: int) -> list[str]:
+    script = "return [...document.querySelectorAll('#table tbody tr')].map((r) => r.cells[arguments[0]].textContent)"
+    return [text.strip() for text in page.execute_script(script, index)]
+
+
+def test_quiet_and_offline(page):
+    urls = requested(page)
+    assert urls
+    assert [url for url in urls if not url.startswith(("file://", "data:"))] == []
+    assert page.get_log("browser") == []
+    assert page.title.startswith("<img")
+
+
+def test_every_picture_is_decoded(page):
+    bad = page.execute_async_script(
+        """const done = arguments[0];
+        Promise.all([...document.querySelectorAll("defs image")].map((node) => {
+          const image = new Image();
+          image.src = node.getAttribute("href");
+          return image.decode().then(() => image.naturalWidth === Number(node.getAttribute("width")), () => false);
+        })).then((flags) => done([flags.length, flags.filter((flag) => !flag).length]));"""
+    )
+    assert bad == [114, 0]
+
+
+def test_slider_moves_the_clip_by_keyboard(page):
+    box = page.find_element(By.CSS_SELECTOR, ".compare")
+    slider = box.find_element(By.CSS_SELECTOR, "input[type=range]")
+    upper = box.find_element(By.CSS_SELECTOR, ".over")
+    before = upper.value_of_css_property("clip-path")
+    slider.send_keys(*[Keys.ARROW_RIGHT] * 10)
+    assert slider.get_property("value") == "60"
+    assert "60%" in upper.value_of_css_property("clip-path")
+    assert upper.value_of_css_property("clip-path") != before
+
+
+def test_slider_follows_the_mouse(page):
+    slider = page.find_element(By.CSS_SELECTOR, ".compare input")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", slider)
+    webdriver.ActionChains(page).move_to_element_with_offset(slider, 70, 0).click().perform()
+    assert int(slider.get_property("value")) > 70
+
+
+def test_sorting_by_click(page):
+    worst = 4
+    button = page.find_elements(By.CSS_SELECTOR, "#table thead button")[worst]
+    shown = column(page, worst)
+    page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", button)
+    button.click()
+    head = page.find_elements(By.CSS_SELECTOR, "#table thead th")[worst]
+    assert head.get_attribute("aria-sort") == "descending"
+    button.click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    numbers = [float(text) for text in column(page, worst) if text != "–"]
+    assert numbers == sorted(numbers)
+    # Cells without a figure stay last whichever way is up.
+    assert column(page, worst)[-2:] == ["–", "–"]
+    assert sorted(shown) == sorted(column(page, worst))
+
+
+def test_sorting_by_keyboard(page):
+    button = page.find_elements(By.CSS_SELECTOR, "#table thead button")[1]
+    page.execute_script("arguments[0].focus()", button)
+    webdriver.ActionChains(page).send_keys(Keys.ENTER).perform()
+    assert column(page, 1) == sorted(column(page, 1))
+    webdriver.ActionChains(page).send_keys(Keys.SPACE).perform()
+    assert column(page, 1) == sorted(column(page, 1), reverse=True)
+
+
+def test_filter_hides_other_lines(page):
+    page.find_element(By.ID, "filter").send_keys("dlg prune")
+    visible = [row for row in page.find_elements(By.CSS_SELECTOR, "#table tbody tr") if row.is_displayed()]
+    assert len(visible) == 2
+    assert all("dlg" in row.text and "prune" in row.text for row in visible)
+    assert page.find_element(By.ID, "shown").text == "2 lines"
+
+
+def test_dark_toggle_changes_and_is_remembered(page):
+    def background() -> str:
+        return page.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+    page.execute_script("localStorage.clear()")
+    page.refresh()
+    light = background()
+    button = page.find_element(By.ID, "theme")
+    button.click()
+    dark = background()
+    assert dark != light
+    assert button.get_attribute("aria-pressed") == "true"
+    page.refresh()
+    assert background() == dark
+    page.find_element(By.ID, "theme").click()
+    assert background() == light
+
+
+def test_focus_is_visible(page):
+    webdriver.ActionChains(page).send_keys(Keys.TAB).perform()
+    focused = page.switch_to.active_element
+    assert focused.get_attribute("class") == "skip"
+    assert focused.value_of_css_property("outline-style") == "solid"
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_no_sideways_scrolling_of_the_page(page, width):
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_prints_light_and_shows_the_rules(page):
+    page.find_element(By.ID, "theme").click()
+    assert page.execute_script("return document.documentElement.dataset.theme") == "dark"
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        ink = page.execute_script("return getComputedStyle(document.body).color")
+        page.execute_script("dispatchEvent(new Event('beforeprint'))")
+        rules = page.find_element(By.CSS_SELECTOR, "details.rules")
+        assert ink == "rgb(23, 32, 46)"
+        assert rules.get_property("open")
+    finally:
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        page.execute_script("localStorage.clear()")
