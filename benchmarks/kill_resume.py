@@ -1,0 +1,177 @@
+"""Kill a sweep with SIGKILL at random instants, resume it, and count what was lost or repeated.
+
+    python benchmarks/kill_resume.py --kills 50
+
+An uninterrupted run of the same cells is the reference: afterwards the set of cell files and
+their SHA-256 must be equal, and no cell that the journal called finished may have run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leakscope.sweep import Cell, CellOutcome, run
+from leakscope.sweep.journal import scan
+from leakscope.types import Status
+
+SIDE = "LEAKSCOPE_KILL_RESUME_SIDE"
+CELL_SECONDS = 0.1
+# Cells a kill lets through on average, with some to spare, so that every kill hits a live run.
+CELLS_PER_KILL = 8
+
+
+def execute(spec: Mapping[str, Any]) -> CellOutcome:
+    """Note in the side file that this cell runs, take a while, return numbers drawn from its seed."""
+    note = os.open(os.environ[SIDE], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(note, f"{spec['seed']} {os.getpid()}\n".encode())
+    os.close(note)
+    time.sleep(CELL_SECONDS)
+    rng = torch.Generator().manual_seed(spec["seed"])
+    values = torch.randn(64, 64, generator=rng)
+    product = values @ values.T
+    return CellOutcome(Status.OK, {"trace": float(product.trace())}, {"product": product})
+
+
+def grid(count: int) -> list[Cell]:
+    """The cells of the benchmark."""
+    return [Cell.of({"seed": seed}, code_version="kill-resume") for seed in range(count)]
+
+
+class Victim:
+    """One run directory, its side file and the process that works on it."""
+
+    def __init__(self, folder: Path, *, cells: int, workers: int) -> None:
+        """Use `folder`/run for the run and `folder`/side for the notes."""
+        self.directory = folder / "run"
+        self._side = folder / "side"
+        folder.mkdir()
+        self._side.touch()
+        self._command = [sys.executable, __file__, "--drive", str(self.directory)]
+        self._command += ["--cells", str(cells), "--workers", str(workers)]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start, or resume, the run."""
+        return subprocess.Popen(self._command, env={**os.environ, SIDE: str(self._side)})
+
+    def notes(self) -> list[tuple[int, int]]:
+        """Seed and process of every execution so far."""
+        lines = self._side.read_text().splitlines()
+        return [(int(seed), int(process)) for seed, process in (line.split() for line in lines)]
+
+    def executions(self) -> Counter[int]:
+        """How often each seed has run."""
+        return Counter(seed for seed, _ in self.notes())
+
+    def finished(self) -> set[str]:
+        """Keys the journal calls finished."""
+        path = self.directory / "journal.jsonl"
+        data = path.read_bytes() if path.exists() else b""
+        return {record["key"] for record in scan(data).records if record["kind"] == "finish"}
+
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of every file below cells/."""
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (self.directory / "cells").iterdir()}
+
+    def orphans(self) -> int:
+        """Worker processes that outlive a killed run by more than two seconds."""
+        deadline = time.monotonic() + 2
+        workers = {process for _, process in self.notes()}
+        while (alive := sum(map(_is_worker, workers))) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return alive
+
+
+def _is_worker(process: int) -> bool:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+        return b"multiprocessing" in Path(f"/proc/{process}/cmdline").read_bytes() and ") Z " not in stat
+    except OSError:
+        return False
+
+
+def kill_once(victim: Victim, rng: random.Random, *, early: bool) -> bool:
+    """Start the run and kill it: while it starts, or among its cells. False if it ended before that."""
+    before = len(victim.notes())
+    process = victim.start()
+    if early:
+        time.sleep(rng.uniform(0, 4))
+    else:
+        while len(victim.notes()) == before and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 6 * CELL_SECONDS))
+    ended = process.poll() is not None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return not ended
+
+
+def measure(folder: Path, *, kills: int, cells: int, workers: int, seed: int) -> dict[str, Any]:
+    """Run the reference, then the victim with `kills` kills, and compare."""
+    reference = Victim(folder / "reference", cells=cells, workers=workers)
+    if reference.start().wait() != 0:
+        raise SystemExit("the uninterrupted run failed")
+    victim = Victim(folder / "killed", cells=cells, workers=workers)
+    rng = random.Random(seed)
+    seeds = {cell.key: seed for seed, cell in enumerate(grid(cells))}
+    # For each finished cell, how often it had run when it was first seen finished.
+    settled: dict[str, int] = {}
+    landed = orphans = 0
+    for number in range(kills):
+        landed += kill_once(victim, rng, early=number % 5 == 4)
+        orphans += victim.orphans()
+        executions = victim.executions()
+        for key in victim.finished():
+            settled.setdefault(key, executions[seeds[key]])
+    settled_at_last_kill = len(settled)
+    if victim.start().wait() != 0:
+        raise SystemExit("the last resume failed")
+    executions = victim.executions()
+    return {
+        "kills": landed,
+        "cells": cells,
+        "finished_when_last_killed": settled_at_last_kill,
+        "finished": len(victim.finished()),
+        "executions": sum(executions.values()),
+        "finished_cells_run_again": sum(executions[seeds[key]] != count for key, count in settled.items()),
+        "orphaned_workers": orphans,
+        "files_equal": victim.hashes() == reference.hashes(),
+    }
+
+
+def main() -> int:
+    """Parse the command line; 0 when nothing was lost or repeated."""
+    parser = argparse.ArgumentParser(description="Kill a sweep at random instants, resume it, count losses.")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--cells", type=int, default=None, help="default: enough that every kill hits a live run")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--drive", type=Path, default=None, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    cells = options.cells or CELLS_PER_KILL * options.kills + 4
+    if options.drive:
+        result = run(grid(cells), execute, options.drive, workers=options.workers)
+        return 0 if len(result.finished) == cells else 1
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Path(folder), kills=options.kills, cells=cells, workers=options.workers, seed=options.seed)
+    print(json.dumps(found, indent=2))
+    sound = found["files_equal"] and found["finished"] == cells
+    return 0 if sound and not found["finished_cells_run_again"] and not found["orphaned_workers"] else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
