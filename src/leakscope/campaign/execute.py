@@ -101,8 +101,7 @@ def _utility(spec: Mapping[str, Any]) -> CellOutcome:
         "nonzero_fraction": found.nonzero_fraction, "diverged": found.diverged, "rounds": found.rounds,
         "paper": "" if defence is None else defence.paper,
     }  # fmt: skip
-    # A step's time is not the same twice, so it travels as the cell's seconds and not in its record.
-    return CellOutcome(Status.OK, record, seconds=found.step_seconds)
+    return CellOutcome(Status.OK, record, measured={"step_seconds": found.step_seconds})
 
 
 def number(value: float) -> float | None:

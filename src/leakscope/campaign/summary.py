@@ -66,8 +66,14 @@ def _attack_row(cell: Cell, outcome: CellOutcome | None) -> dict[str, Any]:
         "status": str(Status.ERROR), "error": "interrupted before it ran", "n": 0,
     }  # fmt: skip
     if outcome is not None:
-        row |= {"error": None, **outcome.record, "status": str(outcome.status)}
+        row |= {**outcome.record, "error": _error(outcome.record), "status": str(outcome.status)}
     return row
+
+
+def _error(record: dict[str, Any]) -> str | None:
+    """Why a cell failed or was refused, as one line."""
+    parts = [str(record[name]) for name in ("error", "message") if record.get(name)]
+    return ": ".join(parts) or None
 
 
 def _cost_rows(pairs: Sequence[tuple[Cell, CellOutcome | None]]) -> list[dict[str, Any]]:
@@ -86,7 +92,7 @@ def _cost_rows(pairs: Sequence[tuple[Cell, CellOutcome | None]]) -> list[dict[st
             "model": subject["model"], "data": subject["data"],
             "accuracy": outcome.record["accuracy"], "ci": outcome.record["ci"],
             "accuracy_drop": base.record["accuracy"] - outcome.record["accuracy"],
-            "step_time_ratio": outcome.seconds / base.seconds if base.seconds > 0 else None,
+            "step_time_ratio": outcome.measured["step_seconds"] / base.measured["step_seconds"],
             "upload_ratio": outcome.record["nonzero_fraction"] / max(base.record["nonzero_fraction"], 1e-9),
             "diverged": outcome.record["diverged"],
         })  # fmt: skip

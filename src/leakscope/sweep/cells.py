@@ -96,8 +96,9 @@ class CellOutcome:
     """How a cell ended.
 
     `record` (plain JSON; NaN and infinity allowed) and `tensors` must depend on the spec
-    alone: their bytes are compared between runs. Timings belong in `seconds` and `peak_mb`,
-    which the worker measures where they are left at 0.
+    alone: their bytes are compared between runs. What differs from run to run belongs in
+    `seconds` and `peak_mb`, which the worker measures where they are left at 0, and in
+    `measured`: other numbers by name. These are kept in the journal.
     """
 
     status: Status
@@ -105,6 +106,7 @@ class CellOutcome:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     seconds: float = 0.0
     peak_mb: float = 0.0
+    measured: dict[str, float] = field(default_factory=dict)
 
 
 Execute = Callable[[Mapping[str, Any]], CellOutcome]

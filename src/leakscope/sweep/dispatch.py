@@ -140,7 +140,7 @@ class Dispatch:
                 self._retry(job, alone=True, detail="memory ran out")
                 return
         self._estimate.add(elapsed, weight=job.cell.weight)
-        entry = Entry(store.digest(answer.data), answer.status, answer.seconds, answer.peak_mb)
+        entry = Entry(store.digest(answer.data), answer.status, answer.seconds, answer.peak_mb, answer.measured)
         self._finish(job, answer.data, entry)
 
     def _bury(self, worker: Worker, job: Job | None, *, starting: bool, how: str) -> None:

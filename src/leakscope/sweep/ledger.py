@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from leakscope.errors import BadInputError, StorageError, UsageError
@@ -38,6 +38,7 @@ class Entry:
     status: Status
     seconds: float
     peak_mb: float
+    measured: dict[str, float] = field(default_factory=dict)
 
 
 class Ledger:
@@ -81,10 +82,13 @@ class Ledger:
                 status=entry.status.value,
                 seconds=round(entry.seconds, 3),
                 peak_mb=round(entry.peak_mb, 1),
+                measured=entry.measured,
             )
         except OSError as error:
             raise self._full(error, needed=len(data)) from error
-        self.entries[cell.key] = entry
+        # As it will be read back: a resumed run must not differ from a straight one.
+        rounded = replace(entry, seconds=round(entry.seconds, 3), peak_mb=round(entry.peak_mb, 1))
+        self.entries[cell.key] = rounded
 
     def _full(self, error: OSError, *, needed: int = 0) -> StorageError:
         free = shutil.disk_usage(self.directory).free
@@ -109,7 +113,11 @@ def entries_of(records: tuple[journal.Record, ...]) -> dict[str, Entry]:
             continue
         try:
             entries[record["key"]] = Entry(
-                record["sha256"], Status(record["status"]), record["seconds"], record["peak_mb"]
+                record["sha256"],
+                Status(record["status"]),
+                record["seconds"],
+                record["peak_mb"],
+                record.get("measured", {}),
             )
         except (KeyError, ValueError):
             raise BadInputError(
@@ -151,4 +159,4 @@ def load_cell(directory: Path, key: str, entry: Entry) -> tuple[Cell, CellOutcom
     if store.digest(data) != entry.sha256:
         raise BadInputError(f"{path} does not hold the bytes the journal names; run the sweep again to rebuild it")
     cell, outcome = store.unpack(data, source=str(path))
-    return cell, replace(outcome, seconds=entry.seconds, peak_mb=entry.peak_mb)
+    return cell, replace(outcome, seconds=entry.seconds, peak_mb=entry.peak_mb, measured=entry.measured)

@@ -79,7 +79,12 @@ def _answer(request: Mapping[str, Any], execute: Execute) -> tuple[dict[str, Any
         seconds=outcome.seconds or time.perf_counter() - began,
         peak_mb=outcome.peak_mb or memory.peak_mb(),
     )
-    return {"status": outcome.status.value, "seconds": outcome.seconds, "peak_mb": outcome.peak_mb}, data
+    return {
+        "status": outcome.status.value,
+        "seconds": outcome.seconds,
+        "peak_mb": outcome.peak_mb,
+        "measured": outcome.measured,
+    }, data
 
 
 def _attempt(cell: Cell, execute: Execute) -> tuple[CellOutcome, bytes]:

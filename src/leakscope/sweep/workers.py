@@ -29,6 +29,7 @@ class Answer:
     status: Status
     seconds: float
     peak_mb: float
+    measured: dict[str, float]
     data: bytes
 
 
@@ -93,7 +94,8 @@ class Worker:
         return None
 
     def _receive(self, message: dict[str, Any]) -> Answer:
-        return Answer(Status(message["status"]), message["seconds"], message["peak_mb"], self._pipe.recv_bytes())
+        numbers = (message["seconds"], message["peak_mb"], message["measured"])
+        return Answer(Status(message["status"]), *numbers, self._pipe.recv_bytes())
 
     def _ended(self) -> str:
         # A closed pipe is seen a moment before the process itself is gone.
