@@ -1,0 +1,23 @@
+"""Memory that is used again instead of being returned: page faults cost more than the arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+from torch import Tensor
+
+
+class Scratch:
+    """One growing buffer for each key. Whoever takes a key again overwrites what it held."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[Hashable, Tensor] = {}
+
+    def take(self, key: Hashable, *shape: int, like: Tensor) -> Tensor:
+        """An uninitialised tensor in the dtype and on the device of `like`."""
+        size = math.prod(shape)
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.numel() < size or buffer.dtype != like.dtype or buffer.device != like.device:
+            buffer = self._buffers[key] = like.new_empty(size)
+        return buffer[:size].view(shape)

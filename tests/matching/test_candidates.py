@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from leakscope.matching.candidates import Pixels, normalisation
+from leakscope.models import build
+from leakscope.rng import generator
+from leakscope.threat import observe
+from tiny import batch_of, dense, seen_of, shared
+
+
+def normalised_seen(bounds=(0.0, 1.0)):
+    constants = ([0.2, 0.4, 0.6], [0.1, 0.3, 0.5])
+    model = build("mlp", num_classes=3, in_channels=3, image_size=4, hidden=[5], normalise=constants).double()
+    batch = batch_of([1], shape=(3, 4, 4))
+    return replace(observe(model, shared(model, batch), scenario="A", truth=batch), bounds=bounds)
+
+
+def test_decoding_undoes_the_models_normalisation():
+    seen, pixels = normalised_seen(), Pixels(normalised=True)
+    images = torch.rand(2, 1, 3, 4, 4, generator=generator(0), dtype=torch.float64)
+    mean, std = normalisation(seen)
+    coordinates = (images - mean.reshape(-1, 1, 1)) / std.reshape(-1, 1, 1)
+    torch.testing.assert_close(pixels.decode(seen, coordinates), images)
+    assert Pixels().decode(seen, coordinates) is coordinates
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 3.0)])
+def test_projection_ends_inside_the_box_and_is_idempotent(normalised, bounds):
+    seen, pixels = normalised_seen(bounds), Pixels(normalised=normalised)
+    wild = 50 * torch.randn(2, 1, 3, 4, 4, generator=generator(1), dtype=torch.float64)
+    inside = pixels.project(seen, wild)
+    images = pixels.decode(seen, inside)
+    assert float(images.min()) == pytest.approx(bounds[0], abs=1e-9)
+    assert float(images.max()) == pytest.approx(bounds[1], abs=1e-9)
+    assert torch.equal(pixels.project(seen, inside), inside)
+
+
+def test_without_a_box_nothing_is_projected():
+    wild = torch.full((1, 1, 1, 6, 6), 9.0)
+    seen = seen_of(dense(), batch_of([1]))
+    assert Pixels(box=False).project(seen, wild) is wild
+    assert Pixels().project(replace(seen, bounds=None), wild) is wild
+
+
+@pytest.mark.parametrize("begin", ["normal", "uniform", "grey"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_starts_have_the_observations_shape_and_dtype_and_depend_on_the_seed(begin, dtype):
+    seen = seen_of(dense(dtype=dtype), batch_of([1], dtype=dtype))
+    first, again, other = (Pixels(begin=begin).start(seen, 3, generator(seed)) for seed in (1, 1, 2))
+    assert first.shape == (3, 1, 6, 6)
+    assert first.dtype == dtype
+    assert torch.equal(first, again)
+    assert torch.equal(first, other) is (begin == "grey")
+
+
+def test_uniform_and_grey_starts_are_valid_images_also_in_normalised_coordinates():
+    seen = normalised_seen((-1.0, 3.0))
+    for begin in ("uniform", "grey"):
+        pixels = Pixels(begin=begin, normalised=True)
+        images = pixels.decode(seen, pixels.start(seen, 4, generator(0)))
+        assert float(images.min()) >= -1 - 1e-9
+        assert float(images.max()) <= 3 + 1e-9
+        assert float(images.mean()) == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_model_without_constants_has_none():
+    assert normalisation(seen_of(dense(), batch_of([1]))) == (None, None)
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).double()
+    coordinates = torch.rand(1, 1, 1, 6, 6).double()
+    assert torch.equal(Pixels(normalised=True).decode(seen_of(plain, batch_of([1])), coordinates), coordinates)

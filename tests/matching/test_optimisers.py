@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from leakscope.matching.optimisers import SGD, Adam, Evaluation
+from leakscope.matching.schedules import constant, linear, three_drops
+from leakscope.matching.smoothing import smooth
+from leakscope.rng import generator, normal
+
+LIKE = torch.empty(0, dtype=torch.float64)
+START = {"inputs": normal((2, 3), generator(0), like=LIKE), "labels": normal((2, 4), generator(1), like=LIKE)}
+
+
+def bowl(variables):
+    """Σ v⁴/4 + v²/2 per group, so that the gradient is v³ + v."""
+    parts = [(value**4 / 4 + value**2 / 2).flatten(1).sum(1) for value in variables.values()]
+    return Evaluation(torch.stack(parts).sum(0), {name: value**3 + value for name, value in variables.items()})
+
+
+def path(optimiser, *, steps=25, evaluate=bowl, start=START, project=lambda v: v):
+    return list(optimiser.states(evaluate, dict(start), steps=steps, project=project))
+
+
+def torch_path(make, *, steps=25, sign=False, factors=None):
+    leaves = [value.clone().requires_grad_() for value in START.values()]
+    optimiser = make(leaves)
+    rate = optimiser.param_groups[0]["lr"]
+    seen = []
+    for step in range(steps):
+        seen.append([leaf.detach().clone() for leaf in leaves])
+        for leaf in leaves:
+            grad = leaf.detach() ** 3 + leaf.detach()
+            leaf.grad = grad.sign() if sign else grad
+        optimiser.param_groups[0]["lr"] = rate * (factors(step, steps) if factors else 1.0)
+        optimiser.step()
+    return seen
+
+
+def assert_same_path(ours, theirs):
+    for state, values in zip(ours, theirs, strict=True):
+        for mine, other in zip(state.variables.values(), values, strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("sign", [False, True])
+@pytest.mark.parametrize("schedule", [constant, linear, three_drops])
+def test_adam_walks_as_torch_adam(sign, schedule):
+    ours = path(Adam(lr=0.07, betas=(0.8, 0.99), signed=sign, schedule=schedule))
+    make = lambda p: torch.optim.Adam(p, lr=0.07, betas=(0.8, 0.99))  # noqa: E731
+    assert_same_path(ours, torch_path(make, sign=sign, factors=schedule))
+
+
+@pytest.mark.parametrize("sign", [False, True])
+@pytest.mark.parametrize("momentum", [0.9, 0.3])
+def test_sgd_walks_as_torch_sgd_with_nesterov_momentum(sign, momentum):
+    ours = path(SGD(lr=0.02, momentum=momentum, signed=sign))
+    make = lambda p: torch.optim.SGD(p, lr=0.02, momentum=momentum, nesterov=True)  # noqa: E731
+    assert_same_path(ours, torch_path(make, sign=sign))
+
+
+def test_the_three_drops_are_at_the_published_places():
+    factors = [three_drops(step, 4800) for step in range(4800)]
+    drops = [step for step in range(1, 4800) if factors[step] < factors[step - 1]]
+    assert drops == [1799, 2999, 4203]
+    assert factors[0] == 1.0
+    assert factors[-1] == pytest.approx(1e-3)
+
+
+def test_the_linear_schedule_falls_from_one_to_almost_zero():
+    assert linear(0, 10) == 1.0
+    assert linear(9, 10) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("optimiser", [Adam(lr=0.1), SGD(lr=0.01)], ids=["adam", "sgd"])
+class TestEveryFirstOrderOptimiser:
+    def test_a_state_holds_the_evaluation_of_its_own_iterate(self, optimiser):
+        for state in path(optimiser):
+            assert torch.equal(state.evaluation.distance, bowl(state.variables).distance)
+
+    def test_the_first_state_is_the_start_and_the_caller_keeps_it(self, optimiser):
+        before = START["inputs"].clone()
+        states = path(optimiser)
+        assert torch.equal(states[0].variables["inputs"], before)
+        assert torch.equal(START["inputs"], before)
+        assert len(states) == optimiser.evaluations(25) == 25
+
+    def test_iterates_stay_where_they_are_projected(self, optimiser):
+        for state in path(optimiser, project=lambda v: {k: x.clamp(-0.5, 0.5) for k, x in v.items()})[1:]:
+            assert float(state.variables["inputs"].abs().max()) <= 0.5
+
+    def test_groups_run_as_if_alone(self, optimiser):
+        together = path(optimiser)[-1]
+        for group in range(2):
+            alone = path(optimiser, start={name: value[group : group + 1] for name, value in START.items()})[-1]
+            torch.testing.assert_close(alone.variables["inputs"][0], together.variables["inputs"][group])
+
+    def test_a_group_that_turns_nan_does_not_touch_the_others(self, optimiser):
+        calls = []
+
+        def failing(variables):
+            found = bowl(variables)
+            calls.append(None)
+            if len(calls) > 5:
+                found.distance[0] = torch.nan
+                found.gradient["inputs"][0] = torch.nan
+            return found
+
+        healthy, broken = path(optimiser), path(optimiser, evaluate=failing)
+        for clean, state in zip(healthy, broken, strict=True):
+            assert torch.equal(clean.variables["inputs"][1], state.variables["inputs"][1])
+            assert torch.isfinite(state.variables["inputs"]).all()
+        assert broken[-1].active.tolist() == [False, True]
+
+
+def test_smoothing_keeps_constants_and_blurs_a_spike():
+    flat = torch.full((1, 1, 1, 6, 5), 2.0, dtype=torch.float64)
+    torch.testing.assert_close(smooth(flat, 1.0), flat)
+    spike = torch.zeros(1, 1, 1, 7, 7, dtype=torch.float64)
+    spike[..., 3, 3] = 1.0
+    blurred = smooth(spike, 1.0)
+    assert 0.1 < float(blurred[..., 3, 3]) < 0.2
+    torch.testing.assert_close(blurred, blurred.transpose(-1, -2))
+    torch.testing.assert_close(blurred, blurred.flip(-1))
+
+
+def test_adam_smooths_images_early_and_nothing_else():
+    adam = Adam(smooth_pixels=1.0, smooth_until=0.5)
+    images, signals = torch.eye(4).expand(1, 1, 1, 4, 4), torch.eye(4).expand(1, 1, 4, 4)
+    assert not torch.equal(adam._shaped(images, 0.49), images)
+    assert torch.equal(adam._shaped(images, 0.5), images)
+    # The rows of a signal are channels: blurring across them would mix what is unrelated.
+    assert torch.equal(adam._shaped(signals, 0.0), signals)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from leakscope.matching.penalties import OutOfRange, TotalVariation
+from leakscope.matching.trial import Trial
+from leakscope.rng import generator
+
+
+def trial(x: torch.Tensor) -> Trial:
+    return Trial(x, x, torch.zeros(x.shape[:2], dtype=torch.long), nn.Identity())
+
+
+@pytest.mark.parametrize("penalty", [TotalVariation(1.0), OutOfRange(1.0)], ids=lambda p: type(p).__name__)
+def test_a_penalty_is_one_differentiable_number_per_group(penalty):
+    x = (2 * torch.rand(2, 2, 1, 4, 3, generator=generator(0), dtype=torch.float64) - 0.5).requires_grad_()
+    assert penalty.value(trial(x)).shape == (2,)
+    assert torch.autograd.gradcheck(lambda value: penalty.value(trial(value)), x)
+    torch.testing.assert_close(penalty.value(trial(x[1:]))[0], penalty.value(trial(x))[1])
+
+
+def test_total_variation_by_hand_and_independent_of_size():
+    steps = torch.tensor([[0.0, 1.0], [0.0, 3.0]])[None, None, None]
+    assert float(TotalVariation(1.0).value(trial(steps))) == pytest.approx((1 + 3) / 2 + (0 + 2) / 2)
+    ramps = [torch.arange(side).float().expand(1, 1, 1, side, side) for side in (4, 16)]
+    assert [float(TotalVariation(1.0).value(trial(ramp))) for ramp in ramps] == [1.0, 1.0]
+    assert float(TotalVariation(1.0).value(trial(torch.full((1, 1, 3, 5, 5), 0.3)))) == 0
+
+
+def test_vectors_have_no_variation_and_still_a_gradient():
+    x = torch.rand(2, 3, 7, generator=generator(0)).requires_grad_()
+    value = TotalVariation(1.0).value(trial(x))
+    assert value.tolist() == [0.0, 0.0]
+    assert torch.autograd.grad(value.sum(), x)[0].abs().max() == 0
+
+
+def test_out_of_range_is_zero_inside_and_squared_outside():
+    x = torch.tensor([[[[[0.0, 1.0], [0.5, 3.0]]]], [[[[-1.0, 1.0], [0.5, 0.5]]]]])
+    assert OutOfRange(1.0).value(trial(x)).tolist() == [1.0, 0.25]
+    assert OutOfRange(1.0, bounds=(-2.0, 4.0)).value(trial(x)).tolist() == [0.0, 0.0]

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from leakscope import registry
+from leakscope.errors import KnowledgeError, UsageError
+from leakscope.matching import recipe
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import Clipped, Cosine, Denoised, Masked, SquaredL2
+from leakscope.matching.facts import Bounded, Noise, Sparse
+from leakscope.matching.labels import AsGranted, Soft
+from leakscope.matching.optimisers import Adam
+from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.replays import AsKnown, LocalSteps
+from leakscope.threat import freeze, observe_many
+from leakscope.types import LocalTraining, Status
+from tiny import batch_of, convolutional, dense, seen_of, shared
+
+BASE = GradientMatching(
+    name="base", paper="none", labels=AsGranted(), candidate=Pixels(), replay=AsKnown(), distance=SquaredL2(),
+    optimiser=Adam(lr=0.05), steps=15,
+)  # fmt: skip
+
+
+def victims_of(model, batches, *, scenario="A"):
+    frozen, notes = freeze(model)
+    updates = [shared(model, batch) for batch in batches]
+    return observe_many(frozen, updates, scenario=scenario, truths=batches, notes=notes)
+
+
+SETTINGS = {
+    "one image": lambda: seen_of(dense(), batch_of([2])),
+    "three images": lambda: seen_of(dense(), batch_of([2, 0, 2])),
+    "convolution, float64": lambda: seen_of(convolutional(), batch_of([2, 1])),
+    "convolution, float32": lambda: seen_of(convolutional().float(), batch_of([2, 1], dtype=torch.float32)),
+    "batch statistics": lambda: seen_of(convolutional(norm=True).train(), batch_of([2, 1])),
+    "local steps": lambda: seen_of(dense(), batch_of([2, 0]), local=LocalTraining(lr=0.1, steps=3)),
+    "unknown rate": lambda: seen_of(dense(), batch_of([2]), scenario="D", local=LocalTraining(lr=0.1, steps=3)),
+}
+ATTACKS = {
+    "l2": BASE,
+    "cosine, restarts": replace(BASE, distance=Cosine(), restarts=3),
+    "soft labels": replace(BASE, labels=Soft()),
+    "masked": BASE.informed(Sparse()),
+    "clipped": BASE.informed(Bounded()),
+    "denoised": replace(BASE.informed(Noise(1e-6)), steps=15),
+}
+
+
+@pytest.mark.parametrize("make", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_the_stored_loss_is_exactly_the_loss_of_what_is_returned(attack, make):
+    seen = make()
+    found = attack.reconstruct(seen, seed=1)
+    assert found.loss == attack.evaluate(seen, found)
+    assert len(found.history) == found.evaluations == 15
+    assert found.inputs.dtype == seen.dtype
+    assert not found.inputs.requires_grad
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_start():
+    seen = seen_of(dense(), batch_of([2]))
+    first, again, other = (BASE.reconstruct(seen, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first.inputs, again.inputs)
+    assert (first.loss, first.history) == (again.loss, again.history)
+    assert first.history[0] != other.history[0]
+
+
+def test_restarts_differ_and_the_lowest_distance_is_returned():
+    seen = seen_of(dense(), batch_of([2]))
+    pairs = [
+        (replace(BASE, restarts=4).reconstruct(seen, seed=seed), BASE.reconstruct(seen, seed=seed)) for seed in range(4)
+    ]
+    assert all(many.loss <= one.loss * (1 + 1e-6) for many, one in pairs)
+    assert any(many.loss < 0.9 * one.loss for many, one in pairs)
+    assert all(many.evaluations == one.evaluations for many, one in pairs)
+
+
+def test_victims_start_from_different_noise_even_where_their_updates_are_equal():
+    first, second = BASE.reconstruct_many(victims_of(dense(), [batch_of([2]), batch_of([2])]))
+    assert first.history[0] != second.history[0]
+
+
+def test_victims_in_lockstep_are_each_as_if_alone(monkeypatch):
+    seen = victims_of(dense(), [batch_of([label], seed=label) for label in (0, 3, 1)])
+    attack = replace(BASE, restarts=2)
+    together = attack.reconstruct_many(seen, seed=4)
+    # With room for one victim at a time each runs alone, from the same noise.
+    monkeypatch.setattr(recipe, "LOCKSTEP_BYTES", 1)
+    alone = attack.reconstruct_many(seen, seed=4)
+    for left, right in zip(together, alone, strict=True):
+        torch.testing.assert_close(left.inputs, right.inputs, rtol=1e-5, atol=1e-6)
+        assert left.loss == pytest.approx(right.loss, rel=1e-6)
+
+
+def test_victims_that_do_not_fit_together_keep_their_places():
+    sizes = [[1], [2, 0], [3]]
+    seen = victims_of(dense(), [batch_of(labels, seed=len(labels)) for labels in sizes])
+    found = BASE.reconstruct_many(seen, seed=0)
+    assert [one.targets.tolist() for one in found] == sizes
+    assert [len(one.inputs) for one in found] == [1, 2, 1]
+
+
+def test_victims_with_other_bounds_or_losses_are_not_run_together():
+    first, second = victims_of(dense(), [batch_of([1]), batch_of([2])])
+    wide, halved = replace(second, bounds=(-1.0, 2.0)), replace(second, loss=lambda o, t: 0.5 * first.loss(o, t))
+    chunks = recipe._lockstep_chunks([first, second, wide, halved], [1, 1, 1, 1], 1)
+    assert chunks == [[0, 1], [2], [3]]
+
+
+@dataclass(frozen=True)
+class DiesFirst:
+    """Diverges in its first run and works afterwards."""
+
+    inner: Adam
+    runs: list
+
+    def states(self, evaluate, start, *, steps, project):
+        self.runs.append(None)
+        rate = 1e-12 if len(self.runs) == 1 else self.inner.lr
+        return replace(self.inner, lr=rate).states(evaluate, start, steps=steps, project=project)
+
+    def evaluations(self, steps):
+        return steps
+
+
+def test_a_diverged_run_is_tried_anew_as_often_as_allowed():
+    seen = seen_of(dense(), batch_of([2]))
+    stuck = replace(BASE, optimiser=DiesFirst(Adam(lr=0.05), []))
+    assert stuck.reconstruct(seen).status is Status.DIVERGED
+    retried = replace(BASE, optimiser=DiesFirst(Adam(lr=0.05), []), retries=2).reconstruct(seen)
+    assert retried.status is Status.OK
+    assert retried.evaluations == 30
+
+
+def test_what_is_granted_beats_what_the_attack_assumes():
+    assuming = replace(BASE, num_examples=3)
+    assert len(assuming.reconstruct(seen_of(dense(), batch_of([2]), scenario="A")).inputs) == 1
+    assert len(assuming.reconstruct(seen_of(dense(), batch_of([2]), scenario="E")).inputs) == 3
+
+
+def test_a_replay_of_local_steps_is_refused_where_rate_and_steps_are_unknown():
+    seen = seen_of(dense(), batch_of([2]), scenario="D", local=LocalTraining(lr=0.1, steps=3))
+    with pytest.raises(KnowledgeError, match="learning rate"):
+        replace(BASE, replay=LocalSteps()).reconstruct(seen)
+
+
+def test_facts_of_a_defence_change_the_axis_they_concern():
+    assert BASE.informed(Sparse()).distance == Masked(SquaredL2())
+    assert BASE.informed(Bounded()).distance == Clipped(SquaredL2())
+    assert BASE.informed(Noise(0.25)).distance == Denoised(SquaredL2(), 0.25)
+    assert BASE.informed(Sparse()).informed(Bounded()).distance == Clipped(Masked(SquaredL2()))
+    assert BASE.distance == SquaredL2()
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"steps": 1.5}, {"restarts": 0}, {"retries": -1}])
+def test_numbers_that_cannot_run_are_refused(wrong):
+    with pytest.raises(UsageError, match="needs a whole number"):
+        replace(BASE, **wrong)
+
+
+@pytest.mark.parametrize("name", ["inverting-gradients", "adam-cosine", "dlg-adam"])
+def test_inputs_that_are_not_images_can_be_attacked(name):
+    model = torch.nn.Sequential(torch.nn.Linear(20, 12), torch.nn.Sigmoid(), torch.nn.Linear(12, 3)).double()
+    seen = seen_of(model, batch_of([1], shape=(20,)))
+    found = registry.get_attack(name, steps=10).reconstruct(seen)
+    assert found.inputs.shape == (1, 20)
+    assert found.loss < found.history[0]
+
+
+def test_a_callers_no_grad_does_not_matter():
+    seen = seen_of(dense(), batch_of([2]))
+    with torch.no_grad():
+        inside = BASE.reconstruct(seen)
+    assert torch.equal(inside.inputs, BASE.reconstruct(seen).inputs)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_reconstructions_stay_on_the_observations_device():
+    seen = seen_of(dense().cuda(), batch_of([2]).to("cuda"))
+    found = BASE.reconstruct(seen)
+    assert found.inputs.device.type == "cuda"
+    assert found.loss == BASE.evaluate(seen, found)
