@@ -63,16 +63,16 @@ def audit(
         share(handed_out, victim, defence=defence, local=local, seed=random.child_seed(seed, "share", i), loss=loss)
         for i, victim in enumerate(victims)
     ]
-    labels = {"attack": attack.name, "defence": defence.name if defence else "none", "scenario": rung.name}
+    protection = defence.name if defence else "none"
     if any(isinstance(update, SealedUpdate) for update in updates):
-        return AuditResult(**labels, seed=seed, status=Status.SEALED, scores=None, adaptive=adaptive)
+        return AuditResult(attack.name, protection, rung.name, seed, Status.SEALED, scores=None, adaptive=adaptive)
     readable = [update for update in updates if isinstance(update, SharedUpdate)]
     frozen, notes = freeze(handed_out)
     seen = observe_many(frozen, readable, scenario=rung, truths=victims, loss=loss, notes=notes)
     found = _reconstruct(chosen, seen, seed)
     return _result(
-        found, victims, **labels, seed=seed, adaptive=adaptive, with_lpips=with_lpips,
-        seconds=time.perf_counter() - began,
+        found, victims, attack=attack.name, defence=protection, scenario=rung.name, seed=seed, adaptive=adaptive,
+        with_lpips=with_lpips, seconds=time.perf_counter() - began,
     )  # fmt: skip
 
 
@@ -89,12 +89,13 @@ def _result(
 ) -> AuditResult:  # fmt: skip
     scores = [score(one, victim, with_lpips=with_lpips) for one, victim in zip(found, victims, strict=True)]
     worst = max(range(len(found)), key=lambda i: float(scores[i].psnr.max()))
+    guesses = [guess_baseline(v, seed=random.child_seed(seed, "guess", i)) for i, v in enumerate(victims)]
     return AuditResult(
         attack=attack, defence=defence, scenario=scenario, seed=seed, adaptive=adaptive,
         status=_joint_status([one.status for one in found]),
         scores=_joined(scores),
         loss=max(one.loss for one in found),
-        baseline_psnr=torch.cat([guess_baseline(v, seed=random.child_seed(seed, "guess", i)) for i, v in enumerate(victims)]),
+        baseline_psnr=torch.cat(guesses),
         history=found[worst].history,
         evaluations=sum(one.evaluations for one in found),
         seconds=seconds,

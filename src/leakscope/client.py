@@ -33,7 +33,10 @@ from leakscope.types import (
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:
     """Parameters that get a gradient, by name; a parameter shared by two layers appears once."""
-    return {name: value for name, value in model.named_parameters() if value.requires_grad}
+    found: dict[str, Tensor] = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if not found:
+        raise BadInputError("the model has no parameter that gets a gradient; call requires_grad_(True) on it")
+    return found
 
 
 def replay_gradient(
@@ -47,11 +50,13 @@ def replay_gradient(
 ) -> dict[str, Tensor]:
     """∇_W loss(model(inputs; W), targets), differentiable in `inputs` and `targets`."""
     buffers = {name: value.clone() for name, value in model.named_buffers()}
-    output = check_output(functional_call(model, {**buffers, **parameters}, (inputs,)))
-    value = loss(output, targets)
-    grads = torch.autograd.grad(
-        value, list(parameters.values()), create_graph=create_graph, allow_unused=True, materialize_grads=True
-    )
+    # A caller's no_grad must not turn the one derivative this is about off.
+    with torch.enable_grad():
+        output = check_output(functional_call(model, {**buffers, **parameters}, (inputs,)))
+        value = loss(output, targets)
+        grads = torch.autograd.grad(
+            value, list(parameters.values()), create_graph=create_graph, allow_unused=True, materialize_grads=True
+        )
     return dict(zip(parameters, grads, strict=True))
 
 
@@ -144,16 +149,32 @@ def check_targets(model: nn.Module, batch: Batch) -> None:
     """Insist on class labels the model can predict, before a kernel fails on them."""
     if batch.targets.is_floating_point() or batch.targets.ndim != 1:
         return
-    state = {name: value.clone() for name, value in model.named_buffers()}
-    with torch.no_grad():
-        probe = batch.inputs[:1].expand(2, *batch.inputs.shape[1:])
-        classes = check_output(functional_call(model, state, (probe,))).shape[1]
+    if batch.targets.dtype != torch.long:
+        raise BadInputError(f"class labels must be int64, got {batch.targets.dtype}; convert them with .long()")
+    classes = _probed(model, batch).shape[1]
     low, high = int(batch.targets.min()), int(batch.targets.max())
     if low < 0 or high >= classes:
         raise BadInputError(
             f"labels must lie in 0…{classes - 1} for this model, got {low}…{high}; "
             "map the labels or build the model with more classes"
         )
+
+
+def _probed(model: nn.Module, batch: Batch) -> Tensor:
+    """Logits of the first example, twice: batch normalisation in training mode refuses one."""
+    state = {name: value.clone() for name, value in model.named_buffers()}
+    probe = batch.inputs[:1].expand(2, *batch.inputs.shape[1:])
+    try:
+        # Active dropout would otherwise advance the caller's random numbers.
+        with torch.no_grad(), torch.random.fork_rng():
+            return check_output(functional_call(model, state, (probe,)))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if isinstance(error, BadInputError):
+            raise
+        raise BadInputError(
+            f"the model does not accept inputs of shape {list(batch.inputs.shape)} in {batch.inputs.dtype}: {error}; "
+            "convert the batch with .to(), or use the model it belongs to"
+        ) from error
 
 
 def _fresh(model: nn.Module) -> dict[str, Tensor]:

@@ -50,6 +50,9 @@ def get_attack(name: str, **options: Any) -> Attack:
 def get_defence(name: str, **options: Any) -> Defence:
     """Return the defence `name`; `parts=[…]` with the name "chain" applies several in turn."""
     if name == "chain":
+        unknown = sorted(set(options) - {"parts"})
+        if unknown:
+            raise UsageError(f"defence 'chain' has no option {unknown[0]!r}; give parts=[…], the defences in order")
         return chain.chain(*(_as_defence(part) for part in options.get("parts", ())))
     return _build("defence", DEFENCES, name, options)
 

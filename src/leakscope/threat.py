@@ -6,7 +6,7 @@ A ⊃ B ⊃ C ⊃ D ⊃ E. Model, update and input shape are known in every one 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -111,9 +111,10 @@ def observe_many(
     classes = num_classes or probe_outputs(frozen, shape)
     labels = targets or [None] * len(updates)
     function = loss or functional.cross_entropy
+    known = [given if truth is None else truth.targets for truth, given in zip(truths, labels, strict=True)]
     return [
-        _observe_one(frozen, update, rung, truth, given if truth is None else truth.targets, shape, classes, function, notes)
-        for update, truth, given in zip(updates, truths, labels, strict=True)
+        _observe_one(frozen, update, rung, truth, one, shape, classes, function, notes)
+        for update, truth, one in zip(updates, truths, known, strict=True)
     ]
 
 
@@ -163,7 +164,7 @@ def batch_statistics(model: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
     """Mean and variance of what each batch-normalisation layer receives for `inputs`."""
     found: dict[str, Tensor] = {}
 
-    def record(name: str):  # noqa: ANN202
+    def record(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         def hook(_module: nn.Module, received: tuple[Tensor, ...]) -> None:
             dims = [d for d in range(received[0].ndim) if d != 1]
             found[f"{name}.mean"] = received[0].mean(dims)
@@ -207,7 +208,8 @@ def probe_outputs(model: nn.Module, input_shape: tuple[int, ...]) -> int:
             output = torch.func.functional_call(model, state, (grey,))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise BadInputError(
-            f"the model does not accept inputs of shape {list(grey.shape)}: {error}; pass the input_shape it was built for"
+            f"the model does not accept inputs of shape {list(grey.shape)}: {error}; "
+            "pass the input_shape it was built for"
         ) from error
     return check_output(output).shape[1]
 
@@ -233,6 +235,16 @@ def check_fits(tensors: Tensors, model: nn.Module) -> None:
             raise BadInputError(
                 f"update tensor {name!r} has shape {list(value.shape)}, the model's parameter has "
                 f"{list(parameters[name].shape)}; the update comes from another model"
+            )
+        if value.dtype != parameters[name].dtype or value.device != parameters[name].device:
+            raise BadInputError(
+                f"update tensor {name!r} is {value.dtype} on {value.device}, the model's parameter "
+                f"{parameters[name].dtype} on {parameters[name].device}; convert one of them with .to()"
+            )
+        if not parameters[name].requires_grad:
+            raise BadInputError(
+                f"update tensor {name!r} belongs to a parameter that gets no gradient; "
+                "call requires_grad_(True) on the parameters the client trained"
             )
         if not bool(torch.isfinite(value).all()):
             raise BadInputError(f"update tensor {name!r} holds NaN or Inf; no attack can be trusted on it")

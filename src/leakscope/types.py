@@ -63,9 +63,10 @@ class Batch:
     def __post_init__(self) -> None:
         if self.inputs.ndim < 2 or len(self.inputs) == 0:
             raise BadInputError(f"Batch.inputs needs shape [n, …] with n ≥ 1, got {list(self.inputs.shape)}")
-        if len(self.targets) != len(self.inputs):
+        if self.targets.ndim == 0 or len(self.targets) != len(self.inputs):
             raise BadInputError(
-                f"Batch needs one target per input, got {len(self.inputs)} inputs and {len(self.targets)} targets"
+                f"Batch needs one target per input, got {len(self.inputs)} inputs and targets of shape "
+                f"{list(self.targets.shape)}; give targets [n]"
             )
         if self.inputs.is_floating_point():
             _check_range(self.inputs, self.bounds)
@@ -132,6 +133,12 @@ class SharedUpdate:
             raise UsageError(f"SharedUpdate.kind must be 'gradient' or 'delta', got {self.kind!r}")
         if not self.tensors:
             raise BadInputError("SharedUpdate.tensors is empty; expected one tensor per shared parameter")
+        for name, value in self.tensors.items():
+            if not isinstance(value, Tensor):
+                raise BadInputError(
+                    f"SharedUpdate.tensors[{name!r}] must be a tensor, got {type(value).__name__}; "
+                    "leave out parameters that were not shared, and call backward before reading .grad"
+                )
         if self.num_examples is not None and self.num_examples < 1:
             raise UsageError(f"SharedUpdate.num_examples must be ≥ 1 or None, got {self.num_examples}")
 
@@ -241,11 +248,19 @@ class Attack(Protocol):
     """Rebuilds private examples from what a server sees."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name in kebab-case, as in the registry."""
+        ...
+
     @property
-    def needs(self) -> frozenset[Knowledge]: ...
+    def needs(self) -> frozenset[Knowledge]:
+        """What the scenario must grant for the attack to run."""
+        ...
+
     @property
-    def paper(self) -> str: ...
+    def paper(self) -> str:
+        """Authors, title and year of what is implemented."""
+        ...
 
     def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
         """Return the model the server hands out: the same one unless the server is malicious."""
@@ -259,7 +274,9 @@ class Attack(Protocol):
 class ClientStep(Protocol):
     """What a client computes on its own data before it shares anything."""
 
-    def __call__(self, model: nn.Module, batch: Batch, rng: Generator) -> SharedUpdate | SealedUpdate: ...
+    def __call__(self, model: nn.Module, batch: Batch, rng: Generator) -> SharedUpdate | SealedUpdate:
+        """Return what is shared; neither `model` nor `batch` is changed."""
+        ...
 
 
 @runtime_checkable
@@ -267,9 +284,14 @@ class Defence(Protocol):
     """Changes the network, the client's step, or both; and knows the attacker who knows it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name in kebab-case, as in the registry."""
+        ...
+
     @property
-    def paper(self) -> str: ...
+    def paper(self) -> str:
+        """Authors, title and year of what is implemented."""
+        ...
 
     def harden(self, model: nn.Module) -> nn.Module:
         """Return the network the federation trains under this defence."""

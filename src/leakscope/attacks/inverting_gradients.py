@@ -34,10 +34,10 @@ def inverting_gradients(
     smoothed gradient in the first half. For a delta the local steps are simulated.
     """
     if schedule == "paper":
-        optimiser = Adam(lr=lr or 0.1, signed=True, schedule=three_drops)
+        optimiser = Adam(lr=0.1 if lr is None else lr, signed=True, schedule=three_drops)
         penalty = TotalVariation(1e-4 if tv is None else tv)
     elif schedule == "accelerated":
-        optimiser = Adam(lr=lr or 0.4, schedule=linear, smooth_pixels=1.0, smooth_until=0.5)
+        optimiser = Adam(lr=0.4 if lr is None else lr, schedule=linear, smooth_pixels=1.0, smooth_until=0.5)
         penalty = TotalVariation(0.5 if tv is None else tv, relative=True)
     else:
         raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
@@ -45,6 +45,6 @@ def inverting_gradients(
         name="inverting-gradients", paper=PAPER, labels=AsGranted(),
         candidate=Pixels(begin="normal", normalised=True), replay=AsKnown(), distance=Cosine(),
         penalties=(penalty,), optimiser=optimiser,
-        steps=steps or (300 if schedule == "accelerated" else 4_800), restarts=restarts,
+        steps=(300 if schedule == "accelerated" else 4_800) if steps is None else steps, restarts=restarts,
         num_examples=num_examples,
     )  # fmt: skip

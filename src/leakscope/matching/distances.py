@@ -124,13 +124,15 @@ class Clipped:
     """The base distance after clipping the candidate's gradient to the observed norm.
 
     The attacker who knows of clipping knows that the observed norm is the bound, or below it.
+    Both sides are measured in units of that norm: a tight bound would otherwise shrink the
+    objective below what an optimiser takes for zero.
     """
 
     base: Distance
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Distance between the clipped candidate and the observation."""
-        return self.base.value(self._clip(found, target), target)
+        return self.base.value(*self._clip(found, target))
 
     def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
         """Cotangent by automatic differentiation of the clipping alone."""
@@ -141,13 +143,17 @@ class Clipped:
         return value.detach(), dict(zip(leaves, grads, strict=True))
 
     @staticmethod
-    def _clip(found: Grouped, target: Grouped) -> dict[str, Tensor]:
-        norms = [
+    def _clip(found: Grouped, target: Grouped) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        found_norm, bound = (
             _total([flat(side[name]).square().sum(1) for name in target]).clamp_min(1e-24).sqrt()
             for side in (found, target)
-        ]
-        factor = (norms[1] / norms[0]).clamp_max(1.0)
-        return {name: found[name] * spread(factor, found[name]) for name in target}
+        )
+        # min(1, bound/‖g‖) in units of the bound.
+        factor = 1 / torch.maximum(found_norm, bound)
+        return (
+            {name: found[name] * spread(factor, found[name]) for name in target},
+            {name: value / spread(bound, value) for name, value in target.items()},
+        )
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ def run(problem: Problem, start: Variables, labels: Tensor | None, *, watch: Wat
     objective = _Objective(problem, target, labels)
     best: _Best | None = None
     trace: list[Tensor] = []
+    lows: list[Tensor] = []
     with torch.no_grad():
         states = problem.optimiser.states(
             objective, start, steps=problem.steps, project=lambda v: _projected(problem, first, v)
@@ -74,9 +75,10 @@ def run(problem: Problem, start: Variables, labels: Tensor | None, *, watch: Wat
         for state in states:
             best = _Best.of(state) if best is None else best.improved(state)
             trace.append(state.evaluation.distance)
+            lows.append(best.distance)
             if watch is not None:
                 watch(state.step, problem.candidate.decode(first, state.variables["inputs"]), state.evaluation.distance)
-            if _finished(problem.stop, best, trace, state):
+            if _finished(problem.stop, lows, state):
                 break
     assert best is not None
     return _outcome(problem, best, torch.stack(trace), target, labels, objective.note)
@@ -164,16 +166,17 @@ class _Best:
         return _Best(variables, torch.where(better, distance, self.distance), self.start, distance)
 
 
-def _finished(stop: Stop, best: _Best, trace: list[Tensor], state: State) -> bool:
+def _finished(stop: Stop, lows: list[Tensor], state: State) -> bool:
+    """`lows` holds the best distances after every step so far."""
     if not bool(state.active.any()):
         return True
-    settled = ~state.active | (best.distance < stop.distance)
+    settled = ~state.active | (lows[-1] < stop.distance)
     if bool(settled.all()):
         return True
-    if not stop.patience or len(trace) <= stop.patience:
+    if not stop.patience or len(lows) <= stop.patience:
         return False
-    before = torch.stack(trace[: -stop.patience]).nan_to_num(torch.inf).amin(0)
-    return bool((best.distance > before * (1 - stop.progress)).all())
+    before = lows[-1 - stop.patience]
+    return bool((lows[-1] > before * (1 - stop.progress)).all())
 
 
 def _outcome(

@@ -29,7 +29,9 @@ class LabelRule(Protocol):
     """Decides the targets of the candidates; None means they are optimised as soft labels."""
 
     @property
-    def needs(self) -> frozenset[Knowledge]: ...
+    def needs(self) -> frozenset[Knowledge]:
+        """What the scenario must grant for this rule."""
+        ...
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return labels [count], or None for soft labels."""
@@ -151,7 +153,8 @@ def count_by_bias(seen: Observation, count: int) -> LabelGuess:
     """
     _weight, bias = last_layer(seen)
     assert bias is not None
-    expected = count * (_mean_prediction(seen) - bias)
+    prediction = _mean_prediction(seen)
+    expected = count * (prediction - _rescaled(seen, bias, prediction))
     whole = expected.clamp_min(0).floor()
     excess = expected - whole
     missing = count - int(whole.sum())
@@ -164,6 +167,17 @@ def count_by_bias(seen: Observation, count: int) -> LabelGuess:
     labels = torch.arange(len(whole), device=whole.device).repeat_interleave(whole.long())
     doubt = (expected - whole).abs().clamp_max(1.0)
     return LabelGuess(labels, (1 - doubt)[labels].float(), "bias counting")
+
+
+def _rescaled(seen: Observation, bias: Tensor, prediction: Tensor) -> Tensor:
+    """The bias gradient in its own units, also where the rate behind a delta is unknown.
+
+    A class that does not occur has ∂L/∂b_c = p̄_c, so those classes tell the unknown factor.
+    """
+    absent = bias > 0
+    if seen.update.kind == "gradient" or seen.local is not None or not bool(absent.any()):
+        return bias
+    return bias / (bias / prediction)[absent].median()
 
 
 def last_layer(seen: Observation) -> tuple[Tensor, Tensor | None]:

@@ -96,7 +96,8 @@ class Adam:
     def _shaped(self, gradient: Tensor, progress: float) -> Tensor:
         if self.signed:
             gradient = gradient.sign()
-        if progress < self.smooth_until and gradient.ndim >= 4:
+        # Images only, [groups, n, C, H, W]: the last two dimensions of a signal are not both space.
+        if progress < self.smooth_until and gradient.ndim >= 5:
             gradient = smooth(gradient, self.smooth_pixels)
         return gradient
 

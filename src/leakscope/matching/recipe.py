@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from leakscope import rng as random
 from leakscope.client import trainable
+from leakscope.errors import UsageError
 from leakscope.matching.candidates import Candidate, Pixels
 from leakscope.matching.distances import Clipped, Denoised, Distance, Masked
 from leakscope.matching.engine import Outcome, Problem, Stop, Watch, run
@@ -51,6 +52,12 @@ class GradientMatching:
     stop: Stop = field(default_factory=Stop)
     num_examples: int | None = None
 
+    def __post_init__(self) -> None:
+        for option, least in (("steps", 1), ("restarts", 1), ("retries", 0)):
+            value = getattr(self, option)
+            if not isinstance(value, int) or value < least:
+                raise UsageError(f"attack {self.name!r} needs a whole number {option} ≥ {least}, got {value!r}")
+
     @property
     def needs(self) -> frozenset[Knowledge]:
         """What the label rule needs; a replay's needs depend on the update and are checked with it."""
@@ -86,7 +93,7 @@ class GradientMatching:
             targets = torch.zeros(len(reconstruction.inputs), dtype=torch.long, device=seen.device)
         target = {name: value[None] for name, value in self.replay.target(seen).items()}
         plain = PlainRoute(seen, self.replay, self.distance)
-        return float(plain.distance_at(reconstruction.inputs, targets, target, create_graph=False)[0])
+        return float(plain.distance_at(reconstruction.inputs, targets, target, create_graph=False)[0].detach())
 
     def informed(self, fact: Fact) -> GradientMatching:
         """The same attack run by someone who knows what was done to the update.
@@ -106,7 +113,8 @@ class GradientMatching:
         )  # fmt: skip
 
     def _count(self, seen: Observation) -> int:
-        return self.num_examples or seen.num_examples or estimate_count(seen)
+        # What the scenario grants is a fact; the attack's own number is an assumption in its absence.
+        return seen.num_examples or self.num_examples or estimate_count(seen)
 
     def _chunk(
         self, seen: list[Observation], places: list[int], seed: int, watch: Watch | None
@@ -130,8 +138,13 @@ class GradientMatching:
                     found[i] = _better(found[i], reconstruction)
             pending = [i for i, reconstruction in enumerate(found) if self._unsolved(reconstruction)]
             if not pending:
-                break
-        return found
+                return found
+        return [
+            replace(one, notes=(*one.notes, f"no start came below {self.solved:g} of its starting distance"))
+            if i in pending and one.status is Status.OK
+            else one
+            for i, one in enumerate(found)
+        ]
 
     def _unsolved(self, reconstruction: Reconstruction) -> bool:
         stuck = reconstruction.loss > self.solved * reconstruction.history[0]
@@ -187,7 +200,8 @@ def _lockstep_chunks(seen: Sequence[Observation], counts: list[int], restarts: i
     """Places of victims that can run together: same model object, names, kind, size; and memory."""
     chunks: dict[tuple[object, ...], list[list[int]]] = {}
     for place, (one, count) in enumerate(zip(seen, counts, strict=True)):
-        key = (id(one.model), one.update.kind, one.local, tuple(one.update.tensors), count)
+        key = (id(one.model), id(one.loss), one.bounds, one.input_shape, one.update.kind, one.local,
+               tuple(one.update.tensors), count)  # fmt: skip
         room = max(1, LOCKSTEP_BYTES // (_bytes_per_group(one, count) * restarts))
         rows = chunks.setdefault(key, [[]])
         if len(rows[-1]) >= room:

@@ -29,15 +29,26 @@ class Replay(Protocol):
 
 
 def predict(
-    replay: Replay, seen: Observation, parameters: Tensors, inputs: Tensor, targets: Tensor, *, create_graph: bool = True
-) -> dict[str, Tensor]:  # fmt: skip
-    """The update that `inputs` and `targets` would have caused, differentiable in both."""
+    replay: Replay,
+    seen: Observation,
+    parameters: Tensors,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    create_graph: bool = True,
+) -> dict[str, Tensor]:
+    """The update that `inputs` and `targets` would have caused, differentiable in both.
+
+    Local steps are given as the mean gradient they stand for: a delta at a rate of 1e-4 would
+    otherwise be so small that an optimiser takes any match for an exact one.
+    """
     local = replay.local(seen)
     if local is None:
         return replay_gradient(seen.model, parameters, inputs, targets, loss=seen.loss, create_graph=create_graph)
-    return replay_local(
+    change = replay_local(
         seen.model, parameters, inputs, targets, local=local, loss=seen.loss, create_graph=create_graph
     )
+    return scale(change, _to_gradient(local))
 
 
 @dataclass(frozen=True)
@@ -56,8 +67,7 @@ class OneGradient:
         """The shared gradient, or the mean gradient a delta stands for."""
         if seen.update.kind == "gradient":
             return dict(seen.update.tensors)
-        local = seen.local
-        return scale(seen.update.tensors, -1.0 if local is None else -1.0 / (local.lr * local.steps))
+        return scale(seen.update.tensors, _to_gradient(seen.local))
 
     def local(self, seen: Observation) -> LocalTraining | None:
         """Never simulates."""
@@ -75,8 +85,8 @@ class LocalSteps:
         return frozenset({Knowledge.LEARNING_RATE, Knowledge.LOCAL_STEPS})
 
     def target(self, seen: Observation) -> dict[str, Tensor]:
-        """The update as shared."""
-        return dict(seen.update.tensors)
+        """The shared gradient, or the mean gradient a delta stands for."""
+        return OneGradient().target(seen)
 
     def local(self, seen: Observation) -> LocalTraining | None:
         """What the client did, as far as it is granted."""
@@ -102,3 +112,8 @@ class AsKnown:
     @staticmethod
     def _chosen(seen: Observation) -> LocalSteps | OneGradient:
         return LocalSteps() if seen.update.kind == "gradient" or seen.local is not None else OneGradient()
+
+
+def _to_gradient(local: LocalTraining | None) -> float:
+    """Factor from a delta to the mean gradient of its steps; its sign alone where the rate is unknown."""
+    return -1.0 if local is None else -1.0 / (local.lr * local.steps)

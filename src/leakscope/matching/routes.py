@@ -7,6 +7,7 @@ plain route on the first step and dropped, with a note, where they disagree.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,7 +37,9 @@ class Match:
 class Route(Protocol):
     """(images [groups, n, …], targets) → Match."""
 
-    def __call__(self, images: Tensor, targets: Tensor, target: Grouped) -> Match: ...
+    def __call__(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:
+        """Evaluate all groups at `images` and `targets` against the observed `target`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,12 @@ def choose_route(
     plain = PlainRoute(seen, replay, distance)
     if replay.local(seen) is not None:
         return plain, "plain double backward: local steps are simulated"
+    # Compiling runs the network, which in training mode would move its running statistics.
+    live = any(module.training for module in seen.model.modules())
+    model = copy.deepcopy(seen.model) if live else seen.model
     try:
         candidates = [
-            (mode, StructuredRoute(compile_network(seen.model, loss=seen.loss, example=images[0], mode=mode), distance))
+            (mode, StructuredRoute(compile_network(model, loss=seen.loss, example=images[0], mode=mode), distance))
             for mode in ("differences", "tangents")
         ]
     except Unsupported as reason:

@@ -1,0 +1,283 @@
+"""Every registered attack, defence and metric keeps the public contract; broken ones do not."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from data_folder import data_root
+from leakscope.attacks.fc_inversion import FCInversion, fc_inversion
+from leakscope.errors import MissingDataError, MissingExtraError
+from leakscope.metrics import METRICS, Metric, mse
+from leakscope.registry import ATTACKS, DEFENCES, get_attack, get_defence
+from leakscope.rng import generator, uniform
+from leakscope.testing import check_attack, check_defence, check_metric, smallest_problem
+from leakscope.types import Reconstruction, Status
+
+# Steps that are enough on the smallest problem; given only to attacks that accept `steps`.
+SHORT = {"inverting-gradients": 80, "dlg-adam": 300, "sgd-cosine": 400, "adam-cosine": 150, "adam-l1": 150,
+         "adam-l2": 150, "lbfgs-cosine": 10, "lbfgs-l2": 10, "dlg": 40, "idlg": 40}  # fmt: skip
+FEW_RESTARTS = 2
+
+
+def quick(name):
+    accepted = inspect.signature(ATTACKS[name]).parameters
+    options = {"steps": SHORT.get(name, 100)} if "steps" in accepted else {}
+    if "restarts" in accepted:
+        options["restarts"] = min(FEW_RESTARTS, accepted["restarts"].default)
+    return get_attack(name, **options)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_keeps_the_contract(name):
+    check_attack(quick(name))
+
+
+@pytest.mark.parametrize("name", ["fc-inversion", "idlg", "adam-l2"])
+def test_attacks_keep_the_contract_in_double_precision(name):
+    check_attack(quick(name), problem=smallest_problem(dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_every_defence_keeps_the_contract(name):
+    check_defence(get_defence(name))
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_every_metric_keeps_the_contract(metric, monkeypatch):
+    if data_root() is not None:
+        monkeypatch.setenv("LEAKSCOPE_DATA", str(data_root()))
+    try:
+        check_metric(metric)
+    except (MissingExtraError, MissingDataError) as missing:
+        pytest.skip(f"{metric.name} needs weights that are not on this machine: {missing}")
+
+
+@dataclass(frozen=True)
+class Guess(FCInversion):
+    """Returns noise from its seed, with the loss of that noise."""
+
+    name: str = "guess"
+
+    def reconstruct(self, seen, seed=0):
+        inputs = uniform((1, *seen.input_shape), generator(seed), like=torch.empty(0, dtype=seen.dtype))
+        found = Reconstruction(inputs, seen.targets, 0.0, Status.OK, (1.0,))
+        loss = self.evaluate(seen, found)
+        return replace(found, loss=loss, history=(loss,))
+
+
+@dataclass(frozen=True)
+class OthersLoss(FCInversion):
+    """Stores the loss of an earlier iterate."""
+
+    name: str = "others-loss"
+
+    def reconstruct(self, seen, seed=0):
+        return replace(super().reconstruct(seen, seed), loss=0.123)
+
+
+@dataclass(frozen=True)
+class Trains(FCInversion):
+    """Changes the model it was shown."""
+
+    name: str = "trains"
+
+    def reconstruct(self, seen, seed=0):
+        with torch.no_grad():
+            next(seen.model.parameters()).add_(1e-3)
+        return super().reconstruct(seen, seed)
+
+
+@dataclass(frozen=True)
+class Unseeded(FCInversion):
+    """Draws numbers that do not come from the seed."""
+
+    name: str = "unseeded"
+
+    def reconstruct(self, seen, seed=0):
+        found = super().reconstruct(seen, seed)
+        fresh = torch.Generator()
+        fresh.seed()
+        inputs = found.inputs + 1e-3 * torch.rand(found.inputs.shape, generator=fresh)
+        return replace(found, inputs=inputs, loss=self.evaluate(seen, replace(found, inputs=inputs)))
+
+
+@dataclass(frozen=True)
+class GloballyRandom(FCInversion):
+    """Uses up numbers of the global generator."""
+
+    name: str = "globally-random"
+
+    def reconstruct(self, seen, seed=0):
+        torch.rand(1)
+        return super().reconstruct(seen, seed)
+
+
+@dataclass(frozen=True)
+class LeavesHook(FCInversion):
+    """Forgets a hook on the model."""
+
+    name: str = "leaves-hook"
+
+    def reconstruct(self, seen, seed=0):
+        seen.model.register_forward_hook(lambda *_: None)
+        return super().reconstruct(seen, seed)
+
+
+@dataclass(frozen=True)
+class Fails(FCInversion):
+    """Finds the image and says that it diverged."""
+
+    name: str = "fails"
+
+    def reconstruct(self, seen, seed=0):
+        return replace(super().reconstruct(seen, seed), status=Status.DIVERGED)
+
+
+@dataclass(frozen=True)
+class Wrong(FCInversion):
+    """Returns another dtype than it was shown."""
+
+    name: str = "wrong-dtype"
+
+    def reconstruct(self, seen, seed=0):
+        found = super().reconstruct(seen, seed)
+        return replace(found, inputs=found.inputs.half())
+
+
+@dataclass(frozen=True)
+class Greedy(FCInversion):
+    """Says it needs the labels and runs without them."""
+
+    name: str = "greedy"
+    needs: frozenset = quick("adam-l2").needs
+
+    def reconstruct(self, seen, seed=0):
+        return fc_inversion().reconstruct(seen, seed)
+
+
+@pytest.mark.parametrize(
+    ("attack", "complaint"),
+    [
+        (Guess(), "dB above the blind guess"),
+        (OthersLoss(), "stores loss 0.123, but its iterate has"),
+        (Trains(), "model .* was modified"),
+        (Unseeded(), "the same seed gave different inputs"),
+        (GloballyRandom(), "the global random state was used"),
+        (LeavesHook(), "a hook or a mode"),
+        (Fails(), "ended diverged on its own problem"),
+        (Wrong(), "came back as torch.float16"),
+        (Greedy(), "ran although the scenario does not grant"),
+        (FCInversion(paper=""), "needs its paper"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_broken_attack_fails_the_contract(attack, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        check_attack(attack)
+
+
+def test_a_plug_in_that_is_no_attack_is_named():
+    with pytest.raises(AssertionError, match="lacks a member of the Attack protocol"):
+        check_attack("fc-inversion")
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Defends nothing."""
+
+    name: str = "nothing"
+    paper: str = "none"
+
+    def harden(self, model):
+        return model
+
+    def wrap(self, step):
+        return step
+
+    def adapt(self, attack):
+        return attack
+
+
+@dataclass(frozen=True)
+class Drawing(Nothing):
+    """Noise that does not come from the seed."""
+
+    name: str = "drawing"
+
+    def wrap(self, step):
+        def noisy(model, batch, rng):
+            fresh = torch.Generator()
+            fresh.seed()
+            update = step(model, batch, rng)
+            return replace(
+                update, tensors={k: v + torch.randn(v.shape, generator=fresh) for k, v in update.tensors.items()}
+            )
+
+        return noisy
+
+
+@dataclass(frozen=True)
+class Renaming(Nothing):
+    """Shares under names the model does not have."""
+
+    name: str = "renaming"
+
+    def wrap(self, step):
+        def renamed(model, batch, rng):
+            update = step(model, batch, rng)
+            return replace(update, tensors={f"x.{k}": v for k, v in update.tensors.items()})
+
+        return renamed
+
+
+@dataclass(frozen=True)
+class Spoiling(Nothing):
+    """Zeroes the private batch."""
+
+    name: str = "spoiling"
+
+    def wrap(self, step):
+        def spoiled(model, batch, rng):
+            batch.inputs.zero_()
+            return step(model, batch, rng)
+
+        return spoiled
+
+
+@pytest.mark.parametrize(
+    ("defence", "complaint"),
+    [
+        (Nothing(), "the unaware attacker still gets"),
+        (Drawing(), "the same seed gave different updates"),
+        (Renaming(), "shares tensors that the model does not have"),
+        (Spoiling(), "batch inputs was modified"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_broken_defence_fails_the_contract(defence, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        check_defence(defence)
+
+
+def _metric(function):
+    return Metric("broken", function, higher_is_better=False, unit="", reference="none")
+
+
+@pytest.mark.parametrize(
+    ("function", "complaint"),
+    [
+        (lambda a, b: mse(a, b) * torch.arange(1, len(a) + 1), "depends on the order"),
+        (lambda a, b: mse(a, b).mean(), "one value per example"),
+        (lambda a, b: -mse(a, b), "identical images are not better"),
+        (lambda a, b: torch.zeros(len(a)), "identical images are not better"),
+        (lambda a, b: (mse(a, b) > 0).float(), "nearly identical images"),
+    ],
+    ids=["order", "mean", "wrong way", "constant", "all or nothing"],
+)
+def test_a_broken_metric_fails_the_contract(function, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        check_metric(_metric(function))

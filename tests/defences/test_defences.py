@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from leakscope.attacks.idlg import idlg
+from leakscope.defences.base import rewritten
+from leakscope.defences.chain import chain
+from leakscope.defences.clip import clip
+from leakscope.defences.noise import gaussian_noise, laplacian_noise
+from leakscope.defences.prune import prune
+from leakscope.errors import UsageError
+from leakscope.matching.distances import Denoised, SquaredL2
+from leakscope.matching.recipe import GradientMatching
+from leakscope.metrics import score
+from leakscope.rng import generator, normal
+from leakscope.tensors import global_norm
+from leakscope.threat import observe
+from leakscope.types import LocalTraining, SealedUpdate, SharedUpdate
+from tiny import batch_of, dense, flat, shared
+
+LIKE = torch.empty(0, dtype=torch.float64)
+DEFENCES = {
+    "gaussian": gaussian_noise(1e-3),
+    "laplacian": laplacian_noise(1e-3),
+    "prune": prune(0.7),
+    "clip": clip(0.1),
+    "chain": chain(clip(0.1), gaussian_noise(1e-3)),
+}
+IDENTITIES = {
+    "no noise": gaussian_noise(0.0),
+    "no laplacian noise": laplacian_noise(0.0),
+    "nothing pruned": prune(0.0),
+    "a bound never reached": clip(1e9),
+    "empty chain": chain(),
+}
+
+sizes = st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3)
+
+
+def applied(defence, tensors, seed=0):
+    """What `defence` makes of an update that holds `tensors`."""
+    step = defence.wrap(lambda model, batch, rng: SharedUpdate("gradient", tensors, num_examples=1))
+    update = step(dense(), batch_of([0]), generator(seed))
+    assert isinstance(update, SharedUpdate)
+    return update.tensors
+
+
+def maps(shapes, seed):
+    return {f"t{i}": normal(shape, generator(seed, i), like=LIKE) for i, shape in enumerate(shapes)}
+
+
+@pytest.mark.parametrize("defence", IDENTITIES.values(), ids=IDENTITIES)
+@pytest.mark.parametrize("local", [None, LocalTraining(lr=0.1, steps=2)], ids=["gradient", "delta"])
+def test_a_defence_turned_down_to_nothing_is_the_identity(defence, local):
+    model, batch = dense(), batch_of([1, 2])
+    plain, defended = shared(model, batch, local=local), shared(model, batch, defence=defence, local=local)
+    assert all(torch.equal(defended.tensors[name], value) for name, value in plain.tensors.items())
+    assert (defended.kind, defended.local, defended.num_examples) == (plain.kind, plain.local, plain.num_examples)
+    assert defence.adapt(idlg()) == idlg() or defence.name == "clip"
+
+
+@pytest.mark.parametrize("defence", DEFENCES.values(), ids=DEFENCES)
+def test_a_defence_is_deterministic_by_seed_and_leaves_its_input_alone(defence):
+    tensors = maps([(5, 4), (3,)], 0)
+    copies = {name: value.clone() for name, value in tensors.items()}
+    first, again, other = (flat(applied(defence, tensors, seed)) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert torch.equal(first, other) is ("noise" not in defence.name)
+    assert all(torch.equal(value, copies[name]) for name, value in tensors.items())
+    assert not torch.equal(first, flat(tensors))
+
+
+@pytest.mark.parametrize("defence", DEFENCES.values(), ids=DEFENCES)
+def test_a_sealed_update_passes_untouched_and_the_network_stays(defence):
+    sealed = SealedUpdate("test", b"x")
+    assert defence.wrap(lambda model, batch, rng: sealed)(dense(), batch_of([0]), generator(0)) is sealed
+    model = dense()
+    assert defence.harden(model) is model
+
+
+@given(sizes, st.floats(0, 0.99), st.integers(0, 99))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_pruning_zeroes_exactly_the_smallest_of_each_tensor_and_is_idempotent(shapes, fraction, seed):
+    tensors = maps(shapes, seed)
+    once = applied(prune(fraction), tensors)
+    for name, value in tensors.items():
+        gone = once[name] == 0
+        assert int(gone.sum()) == int(fraction * value.numel())
+        assert torch.equal(once[name][~gone], value[~gone])
+        if gone.any():
+            assert float(value[gone].abs().max()) <= float(value[~gone].abs().min())
+    twice = applied(prune(fraction), once)
+    assert all(torch.equal(twice[name], value) for name, value in once.items())
+
+
+def test_pruning_ties_zeroes_no_more_than_asked():
+    pruned = applied(prune(0.5), {"a": torch.ones(10)})["a"]
+    assert int((pruned == 0).sum()) == 5
+
+
+@given(sizes, st.floats(1e-3, 1e3), st.integers(0, 99))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_clipping_bounds_the_norm_and_keeps_the_direction(shapes, bound, seed):
+    tensors = maps(shapes, seed)
+    clipped = applied(clip(bound), tensors)
+    before, after = float(global_norm(tensors)), float(global_norm(clipped))
+    assert after <= bound * (1 + 1e-12)
+    assert after == pytest.approx(min(before, bound))
+    cosine = torch.dot(flat(tensors), flat(clipped)) / (before * after)
+    assert float(cosine) == pytest.approx(1.0)
+
+
+def test_clipping_nothing_stays_nothing():
+    assert torch.equal(applied(clip(1.0), {"a": torch.zeros(3)})["a"], torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("defence", "law", "variance"),
+    [(gaussian_noise(0.3), stats.norm(scale=0.3), 0.09), (laplacian_noise(0.3), stats.laplace(scale=0.3), 0.18)],
+    ids=["gaussian", "laplacian"],
+)
+def test_noise_has_its_law_and_variance_and_no_correlation_between_tensors(defence, law, variance):
+    count = 40_000
+    tensors = {"a": torch.full((count,), 2.0).double(), "b": torch.full((200, 200), -1.0).double()}
+    found = applied(defence, tensors, seed=7)
+    noise = [(found[name] - tensors[name]).flatten() for name in tensors]
+    for values in noise:
+        assert stats.kstest(values.numpy(), law.cdf).pvalue > 0.01
+        # Four standard errors of a variance: kurtosis 3 (normal) or 6 (Laplace).
+        error = variance * math.sqrt((float(law.stats("k")) + 2) / count)
+        assert abs(float(values.var()) - variance) < 4 * error
+        assert abs(float(values.mean())) < 4 * math.sqrt(variance / count)
+    assert abs(float(torch.corrcoef(torch.stack(noise))[0, 1])) < 4 / math.sqrt(count)
+
+
+def test_chains_apply_in_order_and_are_associative():
+    tensors = maps([(5, 4), (3,)], 3)
+    a, b, c = clip(0.5), gaussian_noise(0.1), prune(0.5)
+    left, right, flat_chain = chain(chain(a, b), c), chain(a, chain(b, c)), chain(a, b, c)
+    results = [flat(applied(each, tensors, 5)) for each in (left, right, flat_chain)]
+    assert torch.equal(results[0], results[2])
+    assert torch.equal(results[1], results[2])
+    assert not torch.equal(results[2], flat(applied(chain(c, b, a), tensors, 5)))
+    assert left.name == right.name == flat_chain.name == "clip+gaussian-noise+prune"
+    assert left.adapt(idlg()) == right.adapt(idlg()) == flat_chain.adapt(idlg())
+
+
+def test_the_first_defence_of_a_chain_acts_first():
+    tensors = maps([(30, 30)], 2)
+    noisy_last, clipped_last = (
+        float(global_norm(applied(each, tensors)))
+        for each in (chain(clip(1.0), gaussian_noise(0.5)), chain(gaussian_noise(0.5), clip(1.0)))
+    )
+    assert noisy_last > 10
+    assert clipped_last == pytest.approx(1.0)
+
+
+def test_the_informed_attacker_is_told_the_variance():
+    for defence, variance in ((gaussian_noise(0.3), 0.3**2), (laplacian_noise(0.3), 2 * 0.3**2)):
+        informed = defence.adapt(idlg())
+        assert isinstance(informed, GradientMatching)
+        assert informed.distance == Denoised(SquaredL2(), variance)
+
+
+def test_a_chain_of_one_is_that_defence():
+    tensors = maps([(4, 4)], 1)
+    assert torch.equal(applied(chain(prune(0.5)), tensors)["t0"], applied(prune(0.5), tensors)["t0"])
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_impossible_scales_are_refused(value):
+    with pytest.raises(UsageError, match=r"gaussian-noise needs a finite sigma ≥ 0, got"):
+        gaussian_noise(value)
+    with pytest.raises(UsageError, match=r"laplacian-noise needs a finite scale ≥ 0, got"):
+        laplacian_noise(value)
+    if value != float("inf"):
+        with pytest.raises(UsageError, match="clip needs norm > 0"):
+            clip(value)
+    with pytest.raises(UsageError, match=r"0 ≤ fraction < 1.*shares one entry in ten"):
+        prune(value)
+
+
+def test_a_rewritten_step_keeps_what_belongs_to_the_update():
+    local = LocalTraining(lr=0.1)
+    update = SharedUpdate("delta", {"a": torch.ones(2)}, num_examples=3, local=local, buffers={"b": torch.zeros(1)})
+    step = rewritten(lambda model, batch, rng: update, lambda tensors, rng: {k: -v for k, v in tensors.items()})
+    found = step(dense(), batch_of([0]), generator(0))
+    assert isinstance(found, SharedUpdate)
+    assert (found.kind, found.num_examples, found.local) == ("delta", 3, local)
+    assert list(found.buffers) == ["b"]
+    assert found.tensors["a"].tolist() == [-1.0, -1.0]
+
+
+@pytest.mark.parametrize("defence", [prune(0.7), clip(1.0), clip(0.05)], ids=["prune", "clip", "tight clip"])
+def test_the_attacker_who_knows_the_defence_gets_much_more(defence):
+    model, batch = dense(), batch_of([2])
+    update = shared(model, batch, defence=defence)
+    seen = observe(model, update, scenario="A", truth=batch)
+    attack = idlg(steps=40, retries=1)
+    reached = [float(score(a.reconstruct(seen, seed=2), batch).psnr) for a in (attack, defence.adapt(attack))]
+    assert reached[1] > reached[0] + 20
