@@ -45,7 +45,9 @@ def row(title: str, attack: Attack, pairs: Sequence[tuple[Observation, Batch]], 
     above = sum(value > bar for value in psnr)
     print(f"{title}: median {statistics.median(psnr):.1f} dB, {above} of {len(psnr)} above {bar:g} dB, "
           f"losses are their iterates' own: {own}, {time.perf_counter() - began:.0f} s")  # fmt: skip
-    print("   ", " ".join(f"{value:.1f}" for value in psnr), "|", " ".join(str(one.status) for one in found), flush=True)
+    print(
+        "   ", " ".join(f"{value:.1f}" for value in psnr), "|", " ".join(str(one.status) for one in found), flush=True
+    )
 
 
 def main() -> None:
@@ -63,7 +65,12 @@ def main() -> None:
             row(f"{name}, sigmoid LeNet, 10 seeds", ls.get_attack(name), pairs, 30)
     if "inverting-gradients" in chosen:
         pairs = [victim("convnet", i, seed=0, normalise="cifar10") for i in range(4)]
-        row("inverting-gradients, ConvNet, 4 images, 300 steps", ls.get_attack("inverting-gradients", steps=300), pairs, 20)
+        row(
+            "inverting-gradients, ConvNet, 4 images, 300 steps",
+            ls.get_attack("inverting-gradients", steps=300),
+            pairs,
+            20,
+        )
 
 
 if __name__ == "__main__":

@@ -46,9 +46,7 @@ def shared(model: nn.Module, batch: Batch, *, seed: int = 1, **options: Any) -> 
     return update
 
 
-def seen_of(
-    model: nn.Module, batch: Batch, *, scenario: str = "A", local: LocalTraining | None = None
-) -> Observation:
+def seen_of(model: nn.Module, batch: Batch, *, scenario: str = "A", local: LocalTraining | None = None) -> Observation:
     """What the server sees of an undefended client."""
     return observe(model, shared(model, batch, local=local), scenario=scenario, truth=batch)
 

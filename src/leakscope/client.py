@@ -74,9 +74,7 @@ def replay_local(
     current = dict(parameters)
     for step in range(local.steps):
         chosen = local.indices(step, len(inputs))
-        grads = replay_gradient(
-            model, current, inputs[chosen], targets[chosen], loss=loss, create_graph=create_graph
-        )
+        grads = replay_gradient(model, current, inputs[chosen], targets[chosen], loss=loss, create_graph=create_graph)
         current = {name: current[name] - local.lr * grads[name] for name in current}
         if not create_graph:
             current = {name: value.detach().requires_grad_() for name, value in current.items()}

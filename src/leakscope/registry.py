@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,9 +68,14 @@ def defence_from_spec(spec: str) -> Defence | None:
     """Build a defence from `name:option=value,…`, several joined by `+`; "none" is None."""
     if spec == "none":
         return None
-    parts = [parse_spec(part) for part in spec.split("+")]
+    parts = [parse_spec(part) for part in split_chain(spec)]
     built = [get_defence(name, **options) for name, options in parts]
     return built[0] if len(built) == 1 else chain.chain(*built)
+
+
+def split_chain(spec: str) -> list[str]:
+    """Split a chain at the `+` before a name; the one in 1e+3 belongs to a number."""
+    return re.split(r"\+(?=[a-z])", spec)
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:

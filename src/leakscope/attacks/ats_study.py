@@ -61,4 +61,6 @@ def _study(
         name=name, paper=PAPER, labels=Known(), candidate=Pixels(begin="normal", normalised=True, box=box),
         replay=AsKnown(), distance=distance, penalties=(TotalVariation(tv),), optimiser=optimiser,
         steps=steps, restarts=restarts,
+        # A falling rate makes the last iterate the answer, as in the study; L-BFGS has none.
+        keep="best" if isinstance(optimiser, LBFGS) else "last",
     )  # fmt: skip

@@ -31,13 +31,13 @@ def inverting_gradients(
     `schedule="paper"` is the published optimiser: signed Adam, rate 0.1, three drops, an
     absolute TV weight. The default reaches the same quality in far fewer evaluations: unsigned
     Adam with a linearly falling rate, a TV weight relative to the matching gradient, and a
-    smoothed gradient in the first half. For a delta the local steps are simulated.
+    smoothed gradient in the first third. For a delta the local steps are simulated.
     """
     if schedule == "paper":
         optimiser = Adam(lr=0.1 if lr is None else lr, signed=True, schedule=three_drops)
         penalty = TotalVariation(1e-4 if tv is None else tv)
     elif schedule == "accelerated":
-        optimiser = Adam(lr=0.4 if lr is None else lr, schedule=linear, smooth_pixels=1.0, smooth_until=0.5)
+        optimiser = Adam(lr=0.4 if lr is None else lr, schedule=linear, smooth_pixels=1.0, smooth_until=0.3)
         penalty = TotalVariation(0.5 if tv is None else tv, relative=True)
     else:
         raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
@@ -46,5 +46,5 @@ def inverting_gradients(
         candidate=Pixels(begin="normal", normalised=True), replay=AsKnown(), distance=Cosine(),
         penalties=(penalty,), optimiser=optimiser,
         steps=(300 if schedule == "accelerated" else 4_800) if steps is None else steps, restarts=restarts,
-        num_examples=num_examples,
+        num_examples=num_examples, keep="last",
     )  # fmt: skip

@@ -42,7 +42,8 @@ def make_plan(config: Config, *, show_images: bool | None = None) -> Plan:
     choice = show_images if show_images is not None else config.show_images
     show = choice if choice is not None else all(name in EMBEDDED for name in config.data)
     subjects = [
-        load_subject(_subject_spec(config, model, dataset)) for model, dataset in itertools.product(config.models, config.data)
+        load_subject(_subject_spec(config, model, dataset))
+        for model, dataset in itertools.product(config.models, config.data)
     ]
     attacks = [cell for subject in subjects for cell in _attack_cells(config, subject, show)]
     utilities = [cell for subject in subjects for cell in _utility_cells(config, subject)] if config.utility else []

@@ -88,5 +88,3 @@ def _worst_undefended(summary: dict[str, Any]) -> float:
         for value in cell["scores"]["psnr"] if value is not None
     ]  # fmt: skip
     return max(values, default=float("-inf"))
-
-

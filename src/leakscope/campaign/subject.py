@@ -33,7 +33,7 @@ class Subject:
         side = self.spec["size"] or facts.image_size
         if side is None:
             raise UsageError(f"pictures of {self.spec['data']!r} differ in size; set `size` in the configuration")
-        options = {"normalise": self.spec["data"] if self.spec["data"] in _NORMALISED else None}
+        options: dict[str, Any] = {"normalise": self.spec["data"] if self.spec["data"] in _NORMALISED else None}
         options.update(self.spec["options"])
         network = models.build(
             self.spec["model"], num_classes=facts.num_classes, in_channels=facts.channels, image_size=side, **options
@@ -54,9 +54,7 @@ class Subject:
 
     def training_data(self, *, examples: int) -> tuple[Batch, Batch]:
         """Examples to train on and to test on, for the accuracy a defence costs."""
-        train, test = (
-            data.load(self.spec["data"], split=split, size=self.spec["size"]) for split in ("train", "test")
-        )
+        train, test = (data.load(self.spec["data"], split=split, size=self.spec["size"]) for split in ("train", "test"))
         return Batch(train.inputs[:examples], train.targets[:examples]), test
 
 

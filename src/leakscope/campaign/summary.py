@@ -12,7 +12,7 @@ import torch
 from leakscope.campaign.config import Config
 from leakscope.campaign.plan import NONE, Plan
 from leakscope.campaign.selfcheck import SelfCheck
-from leakscope.registry import ATTACKS, DEFENCES, parse_spec
+from leakscope.registry import ATTACKS, DEFENCES, parse_spec, split_chain
 from leakscope.report import verdict
 from leakscope.sweep import Cell, CellOutcome
 from leakscope.threat import get_scenario
@@ -111,7 +111,7 @@ def _scenario(name: str) -> dict[str, Any]:
 def _not_tested(config: Config) -> list[str]:
     """What a reader might believe was covered and was not."""
     used = {parse_spec(spec)[0] for spec in config.attacks}
-    defended = {parse_spec(part)[0] for spec in config.defences for part in spec.split("+")}
+    defended = {parse_spec(part)[0] for spec in config.defences for part in split_chain(spec)}
     rows = [
         _missing("Attacks", sorted(set(ATTACKS) - used)),
         _missing("Defences", sorted(set(DEFENCES) - defended)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 def attack(
     update: Path = typer.Argument(help="Update file: .safetensors, .npz or .pt; or the weights after training."),
     model: str = typer.Option(help="Reference network, or package.module:function that returns one."),
-    weights: Optional[Path] = typer.Option(None, help="Weights the client started from (state dict)."),
-    before: Optional[Path] = typer.Option(None, help="UPDATE holds weights after training; these are the ones before."),
+    weights: Path | None = typer.Option(None, help="Weights the client started from (state dict)."),
+    before: Path | None = typer.Option(None, help="UPDATE holds weights after training; these are the ones before."),
     name: str = typer.Option("inverting-gradients", "--attack", help="Attack with options."),
     scenario: str = typer.Option("E", help="What the server knows: A (everything) to E (nothing)."),
     input_shape: str = typer.Option("3,32,32", help="Shape of one input."),
-    classes: Optional[int] = typer.Option(None, help="Classes of a reference network (default 10)."),
-    labels: Optional[str] = typer.Option(None, help="Labels, comma-separated, where the scenario grants them."),
-    kind: Optional[str] = typer.Option(None, help="'gradient' or 'delta', where the file does not say."),
-    lr: Optional[float] = typer.Option(None, help="Client's learning rate, for a delta."),
+    classes: int | None = typer.Option(None, help="Classes of a reference network (default 10)."),
+    labels: str | None = typer.Option(None, help="Labels, comma-separated, where the scenario grants them."),
+    kind: str | None = typer.Option(None, help="'gradient' or 'delta', where the file does not say."),
+    lr: float | None = typer.Option(None, help="Client's learning rate, for a delta."),
     local_steps: int = typer.Option(1, help="Client's local steps, for a delta."),
     local_batch: int = typer.Option(1, help="Client's local batch size, for a delta."),
-    num_examples: Optional[int] = typer.Option(None, help="Examples behind the update, where known."),
-    normalise: Optional[str] = typer.Option(None, help="Constants of a reference network's first layer, e.g. cifar10."),
+    num_examples: int | None = typer.Option(None, help="Examples behind the update, where known."),
+    normalise: str | None = typer.Option(None, help="Constants of a reference network's first layer, e.g. cifar10."),
     model_seed: int = typer.Option(0, help="Seed of a reference network's weights where --weights is not given."),
     partial: bool = typer.Option(False, help="Accept an update that covers only some layers."),
     seed: int = typer.Option(0, help="Seed of the attack."),
@@ -39,7 +39,7 @@ def attack(
     Example: leakscope attack gradient.npz --model mynet:build --weights net.safetensors
     --input-shape 3,32,32 --out runs/mine
     """
-    from leakscope.cli.loading import load_model, load_any_update, parse_numbers
+    from leakscope.cli.loading import load_any_update, load_model, parse_numbers
     from leakscope.files import check_update, private_folder, save_images, write_atomic
     from leakscope.registry import attack_from_spec
     from leakscope.threat import observe

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,19 +15,23 @@ if TYPE_CHECKING:
 
 
 def audit(
-    config: Optional[Path] = typer.Option(None, help="YAML file with the settings; options below override it."),
+    config: Path | None = typer.Option(None, help="YAML file with the settings; options below override it."),
     out: Path = typer.Option(Path("runs/audit"), help="Directory of the run; the same command continues it."),
-    model: Optional[list[str]] = typer.Option(None, help="Network to audit; may be given several times."),
-    data: Optional[list[str]] = typer.Option(None, help="Data set, or folder:<path> for your own images."),
-    attack: Optional[list[str]] = typer.Option(None, help="Attack with options, e.g. idlg:steps=100."),
-    defence: Optional[list[str]] = typer.Option(None, help="Defence with options, e.g. clip:norm=1+gaussian-noise:sigma=0.01."),
-    scenario: Optional[list[str]] = typer.Option(None, help="What the server knows: A (everything) to E (nothing)."),
-    seed: Optional[list[int]] = typer.Option(None, help="Seed; may be given several times."),
-    victims: Optional[int] = typer.Option(None, help="Clients attacked in each cell."),
-    batch_size: Optional[int] = typer.Option(None, help="Examples behind each update."),
-    fail_above: Optional[float] = typer.Option(None, help="Exit with 1 when an undefended image exceeds this PSNR (dB)."),
-    show_images: Optional[bool] = typer.Option(None, help="Put private images into the report (default: embedded data only)."),
-    workers: Optional[int] = typer.Option(None, help="Processes of one thread (default: one per core)."),
+    model: list[str] | None = typer.Option(None, help="Network to audit; may be given several times."),
+    data: list[str] | None = typer.Option(None, help="Data set, or folder:<path> for your own images."),
+    attack: list[str] | None = typer.Option(None, help="Attack with options, e.g. idlg:steps=100."),
+    defence: list[str] | None = typer.Option(
+        None, help="Defence with options, e.g. clip:norm=1+gaussian-noise:sigma=0.01."
+    ),
+    scenario: list[str] | None = typer.Option(None, help="What the server knows: A (everything) to E (nothing)."),
+    seed: list[int] | None = typer.Option(None, help="Seed; may be given several times."),
+    victims: int | None = typer.Option(None, help="Clients attacked in each cell."),
+    batch_size: int | None = typer.Option(None, help="Examples behind each update."),
+    fail_above: float | None = typer.Option(None, help="Exit with 1 when an undefended image exceeds this PSNR (dB)."),
+    show_images: bool | None = typer.Option(
+        None, help="Put private images into the report (default: embedded data only)."
+    ),
+    workers: int | None = typer.Option(None, help="Processes of one thread (default: one per core)."),
     retry_failed: bool = typer.Option(False, help="Run cells again that ended in error, timeout or oom."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the cells and stop."),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON schema of the YAML file and stop."),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from typing import Optional
 
 import typer
 
@@ -12,7 +11,7 @@ KINDS = ("attacks", "defences", "models", "data", "scenarios")
 
 
 def list_names(
-    kind: Optional[str] = typer.Argument(None, help=f"One of {', '.join(KINDS)}; all without it."),
+    kind: str | None = typer.Argument(None, help=f"One of {', '.join(KINDS)}; all without it."),
     as_json: bool = typer.Option(False, "--json", help="Print as JSON."),
 ) -> None:
     """List attacks, defences, models, data sets and scenarios.

@@ -40,7 +40,9 @@ def _own_model(name: str) -> nn.Module:
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"cannot import {name!r}: {error}; expected package.module:function, seen from here") from error
+        raise UsageError(
+            f"cannot import {name!r}: {error}; expected package.module:function, seen from here"
+        ) from error
     network = function()
     if not isinstance(network, nn.Module):
         raise UsageError(f"{name!r} must return a torch.nn.Module, got {type(network).__name__}")
@@ -52,7 +54,9 @@ def _load_weights(network: nn.Module, path: Path) -> None:
     try:
         network.load_state_dict(state, strict=True)
     except RuntimeError as error:
-        raise BadInputError(f"the weights {path} do not fit the model: {str(error).splitlines()[-1].strip()}") from error
+        raise BadInputError(
+            f"the weights {path} do not fit the model: {str(error).splitlines()[-1].strip()}"
+        ) from error
 
 
 def load_any_update(

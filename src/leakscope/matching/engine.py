@@ -6,7 +6,8 @@ Groups are victims × restarts of the same global model, moved in lockstep.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from leakscope.matching.replays import Replay
 from leakscope.matching.routes import PlainRoute, Route, choose_route
 from leakscope.matching.trial import Trial
 from leakscope.types import Observation, Status
+
+Keep = Literal["best", "last"]
 
 # Called with (step, images of all groups, distances): must not change them.
 Watch = Callable[[int, Tensor, Tensor], None]
@@ -35,7 +38,12 @@ class Stop:
 
 @dataclass(frozen=True)
 class Problem:
-    """Everything a run needs. `seen` holds one observation a victim, all of one model."""
+    """Everything a run needs. `seen` holds one observation a victim, all of one model.
+
+    `keep` says which iterate a run returns, with its own distance: the one of lowest distance,
+    or the last. A run whose rate falls to zero ends better than its lowest distance: on the
+    way there noise can fit the update better than the smoother image at the end.
+    """
 
     seen: Sequence[Observation]
     candidate: Candidate
@@ -45,6 +53,7 @@ class Problem:
     optimiser: Optimiser
     steps: int
     stop: Stop = Stop()
+    keep: Keep = "best"
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ def run(problem: Problem, start: Variables, labels: Tensor | None, *, watch: Wat
             objective, start, steps=problem.steps, project=lambda v: _projected(problem, first, v)
         )
         for state in states:
-            best = _Best.of(state) if best is None else best.improved(state)
+            best = _Best.of(state) if best is None else best.next(state, problem.keep)
             trace.append(state.evaluation.distance)
             lows.append(best.distance)
             if watch is not None:
@@ -141,24 +150,23 @@ class _Objective:
 
 @dataclass(frozen=True)
 class _Best:
-    """Per group: the lowest finite distance so far and the variables it was computed at."""
+    """Per group: the iterate to return so far, always a finite one, with its own distance."""
 
     variables: Variables
     distance: Tensor
     start: Tensor
     last: Tensor
-    since: int = 0
 
     @classmethod
     def of(cls, state: State) -> _Best:
         distance = state.evaluation.distance.nan_to_num(torch.inf, torch.inf, torch.inf)
         return cls(dict(state.variables), distance, distance, distance)
 
-    def improved(self, state: State) -> _Best:
+    def next(self, state: State, keep: Keep) -> _Best:
         distance = state.evaluation.distance.nan_to_num(torch.inf, torch.inf, torch.inf)
-        better = distance < self.distance
+        better = torch.isfinite(distance) if keep == "last" else distance < self.distance
         if not bool(better.any()):
-            return _Best(self.variables, self.distance, self.start, distance, self.since + 1)
+            return replace(self, last=distance)
         variables = {
             name: torch.where(better.reshape(-1, *[1] * (value.ndim - 1)), value, self.variables[name])
             for name, value in state.variables.items()

@@ -13,7 +13,7 @@ from leakscope.client import trainable
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Candidate, Pixels
 from leakscope.matching.distances import Clipped, Denoised, Distance, Masked
-from leakscope.matching.engine import Outcome, Problem, Stop, Watch, run
+from leakscope.matching.engine import Keep, Outcome, Problem, Stop, Watch, run
 from leakscope.matching.facts import Bounded, Fact, Sparse
 from leakscope.matching.labels import LabelRule, estimate_count
 from leakscope.matching.optimisers import Adam, Optimiser, Variables
@@ -51,6 +51,7 @@ class GradientMatching:
     solved: float = 1.0
     stop: Stop = field(default_factory=Stop)
     num_examples: int | None = None
+    keep: Keep = "best"
 
     def __post_init__(self) -> None:
         for option, least in (("steps", 1), ("restarts", 1), ("retries", 0)):
@@ -109,7 +110,7 @@ class GradientMatching:
         return replace(
             self, distance=Denoised(self.distance, fact.variance), penalties=(TotalVariation(1.0, relative=True),),
             candidate=Pixels(begin="normal", normalised=True), steps=max(300, min(self.steps, 2_000)),
-            optimiser=Adam(lr=0.4, schedule=linear, smooth_pixels=1.0, smooth_until=0.5),
+            optimiser=Adam(lr=0.4, schedule=linear, smooth_pixels=1.0, smooth_until=0.3), keep="last",
         )  # fmt: skip
 
     def _count(self, seen: Observation) -> int:
@@ -126,7 +127,7 @@ class GradientMatching:
         for attempt in range(self.retries + 1):
             problem = Problem(
                 [seen[i] for i in pending], self.candidate, self.replay, self.distance, self.penalties,
-                self.optimiser, self.steps, self.stop,
+                self.optimiser, self.steps, self.stop, self.keep,
             )  # fmt: skip
             fixed = None if labels is None else labels[pending]
             outcome = self._attempt(problem, [places[i] for i in pending], fixed, count, seed, attempt, watch)
