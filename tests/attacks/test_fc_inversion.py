@@ -5,13 +5,14 @@ import torch
 from torch import nn
 
 from leakscope.attacks.fc_inversion import fc_inversion
+from leakscope.client import share
 from leakscope.errors import UnsuitableError
 from leakscope.matching.facts import Bounded, Noise, Sparse
 from leakscope.metrics import score
 from leakscope.models import build
 from leakscope.rng import generator, normal_like
 from leakscope.threat import observe
-from leakscope.types import LocalTraining, SharedUpdate, Status
+from leakscope.types import Batch, LocalTraining, SharedUpdate, Status
 from tiny import batch_of, convolutional, dense, seen_of, shared
 
 
@@ -87,9 +88,9 @@ def test_nothing_to_divide_by_is_no_evidence():
 @pytest.mark.parametrize(
     ("model", "match"),
     [
-        (convolutional(), r"first layer is linear; '0' is a convolution.*use inverting-gradients"),
+        (convolutional(), "a convolution.*use inverting-gradients"),
         (nn.Sequential(nn.Flatten(), nn.Linear(36, 8, bias=False), nn.ReLU(), nn.Linear(8, 4)).double(), "with bias"),
-        (nn.Sequential(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(9, 4)).double(), "36 inputs"),
+        (nn.Sequential(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(9, 4)).double(), "36 numbers"),
     ],
     ids=["convolution", "no bias", "not the whole input"],
 )
@@ -102,5 +103,23 @@ def test_a_first_layer_that_is_not_shared_is_refused():
     model = dense()
     part = {name: value for name, value in shared(model, batch_of([1])).tensors.items() if name.startswith("3")}
     seen = observe(model, SharedUpdate("gradient", part), scenario="E", input_shape=(1, 6, 6))
-    with pytest.raises(UnsuitableError, match="needs a shared first linear layer"):
+    with pytest.raises(UnsuitableError, match="needs a shared linear layer"):
+        fc_inversion().reconstruct(seen)
+
+
+def test_a_nonlinearity_before_the_layer_is_noticed() -> None:
+    class Behind(torch.nn.Module):
+        """Registers the linear layer first, but runs it after an activation."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = torch.nn.Linear(16, 4)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.fc(torch.sigmoid(inputs.flatten(1)))
+
+    batch = Batch(torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([1]))
+    model = Behind()
+    seen = observe(model, share(model, batch), scenario="C", truth=batch)
+    with pytest.raises(UnsuitableError, match="unchanged"):
         fc_inversion().reconstruct(seen)

@@ -9,8 +9,7 @@ from torch import nn
 
 def build():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 48), nn.Sigmoid(), nn.Linear(48, 10))
-    return net
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 48), nn.Sigmoid(), nn.Linear(48, 10))
 
 
 if __name__ == "__main__":
@@ -19,5 +18,5 @@ if __name__ == "__main__":
     loss = nn.functional.cross_entropy(net(torch.tensor(image)[None]), torch.tensor([7]))
     grads = torch.autograd.grad(loss, list(net.parameters()))
     names = [name for name, _ in net.named_parameters()]
-    np.savez(f"{folder}/gradient.npz", **{name: g.numpy() for name, g in zip(names, grads)})
+    np.savez(f"{folder}/gradient.npz", **{name: g.numpy() for name, g in zip(names, grads, strict=True)})
     torch.save(net.state_dict(), f"{folder}/net.pt")

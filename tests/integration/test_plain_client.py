@@ -27,8 +27,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _attack(client: Path, out: Path, *words: str) -> tuple[dict, float]:
-    command = [sys.executable, "-m", "leakscope", "attack", str(client / "gradient.npz"), "--model", "plain_client:build",
-               "--weights", str(client / "net.pt"), "--input-shape", "1,8,8", "--out", str(out), *words]  # fmt: skip
+    command = [sys.executable, "-m", "leakscope", "attack", str(client / "gradient.npz"),
+               "--model", "plain_client:build", "--weights", str(client / "net.pt"),
+               "--input-shape", "1,8,8", "--out", str(out), *words]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=os.environ, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((out / "result.json").read_text())

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from leakscope import registry
+from leakscope.attacks.dlg import dlg_adam
+from leakscope.client import share
 from leakscope.errors import KnowledgeError, UsageError
 from leakscope.matching import recipe
 from leakscope.matching.candidates import Pixels
@@ -15,7 +17,9 @@ from leakscope.matching.labels import AsGranted, Soft
 from leakscope.matching.optimisers import Adam
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.replays import AsKnown, LocalSteps
-from leakscope.threat import freeze, observe_many
+from leakscope.metrics import score
+from leakscope.testing import smallest_problem
+from leakscope.threat import freeze, observe, observe_many
 from leakscope.types import LocalTraining, Status
 from tiny import batch_of, convolutional, dense, seen_of, shared
 
@@ -184,3 +188,13 @@ def test_reconstructions_stay_on_the_observations_device():
     found = BASE.reconstruct(seen)
     assert found.inputs.device.type == "cuda"
     assert found.loss == BASE.evaluate(seen, found)
+
+
+@pytest.mark.parametrize("lr", [1e-4, 1e-1])
+def test_a_delta_of_unknown_rate_is_matched_by_its_direction(lr: float) -> None:
+    problem = smallest_problem()
+    update = share(problem.model, problem.batch, local=LocalTraining(lr=lr))
+    seen = observe(problem.model, update, scenario="D", truth=problem.batch)
+    found = dlg_adam(steps=400).reconstruct(seen, seed=0)
+    assert float(score(found, problem.batch).psnr) > 30
+    assert dlg_adam(steps=400).evaluate(seen, found) == found.loss

@@ -6,13 +6,15 @@ is the input, times a number that was shared as well. Known since Phong et al. (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from leakscope import rng as random
 from leakscope.errors import UnsuitableError
 from leakscope.matching.candidates import Pixels, normalisation
 from leakscope.matching.facts import Fact, Noise
@@ -25,7 +27,7 @@ PAPER = "Phong et al.: Privacy-Preserving Deep Learning: Revisited and Enhanced,
 
 @dataclass(frozen=True)
 class FCInversion:
-    """Reads the input off the first linear layer that sees the whole input.
+    """Reads the input off a linear layer that receives the whole input.
 
     `combine="best-row"` divides the row with the largest bias gradient; `"least-squares"`
     weighs all rows, Σ δ_i g_i / Σ δ_i², the best estimate where noise was added.
@@ -75,34 +77,63 @@ def fc_inversion(*, combine: Literal["best-row", "least-squares"] = "best-row") 
 
 
 def _first_linear(seen: Observation) -> str:
-    """Name of a shared linear layer with bias that sees the whole input, unmixed."""
+    """Name of a shared linear layer with bias that receives the whole input, unchanged."""
     size = int(torch.tensor(seen.input_shape).prod())
-    for name, module in seen.model.named_modules():
-        if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-            raise UnsuitableError(
-                f"fc-inversion needs a network whose first layer is linear; {name!r} is a convolution before it; "
-                "use inverting-gradients or dlg"
-            )
-        if isinstance(module, nn.Linear):
-            if module.in_features != size or module.bias is None:
-                break
-            if {f"{name}.weight", f"{name}.bias"} <= seen.update.tensors.keys():
+    shared = {
+        name: module
+        for name, module in seen.model.named_modules()
+        if isinstance(module, nn.Linear)
+        and module.in_features == size
+        and {f"{name}.weight", f"{name}.bias"} <= seen.update.tensors.keys()
+    }
+    if shared:
+        probe = random.uniform((2, *seen.input_shape), random.generator(0, "probe"), like=_like(seen))
+        expected = _normalised(seen, probe).flatten(1)
+        for name, received in _received(seen.model, shared, probe).items():
+            if received.shape == expected.shape and torch.allclose(received, expected, rtol=1e-4, atol=1e-5):
                 return name
-            break
     raise UnsuitableError(
-        f"fc-inversion needs a shared first linear layer with bias and {size} inputs; this model or update has none"
+        f"fc-inversion needs a shared linear layer with bias that receives the whole input ({size} numbers) "
+        "unchanged; this network or update has none: a convolution, an activation or a missing bias stands "
+        "before it; use inverting-gradients or dlg"
     )
+
+
+def _received(model: nn.Module, layers: dict[str, nn.Linear], probe: Tensor) -> dict[str, Tensor]:
+    """What each layer receives for `probe`: the order of execution decides, not that of registration."""
+    found: dict[str, Tensor] = {}
+
+    def record(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def hook(_module: nn.Module, received: tuple[Tensor, ...]) -> None:
+            found.setdefault(name, received[0])
+
+        return hook
+
+    state = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with ExitStack() as stack, torch.no_grad():
+        for name, layer in layers.items():
+            stack.callback(layer.register_forward_pre_hook(record(name)).remove)
+        torch.func.functional_call(model, state, (probe,))
+    return found
 
 
 def _misfit(seen: Observation, layer: str, inputs: Tensor) -> float:
     """‖G_W − g_b xᵀ‖ / ‖G_W‖: zero where the layer saw exactly `inputs`."""
     weight, bias = (seen.update.tensors[f"{layer}.{part}"] for part in ("weight", "bias"))
-    mean, std = normalisation(seen)
-    if mean is not None and std is not None:
-        shape = (-1, *[1] * (len(seen.input_shape) - 1))
-        inputs = (inputs - mean.to(inputs).reshape(shape)) / std.to(inputs).reshape(shape)
-    gap = weight - torch.outer(bias, inputs.reshape(-1))
+    gap = weight - torch.outer(bias, _normalised(seen, inputs).reshape(-1))
     return float(gap.norm() / weight.norm().clamp_min(1e-30))
+
+
+def _normalised(seen: Observation, inputs: Tensor) -> Tensor:
+    mean, std = normalisation(seen)
+    if mean is None or std is None:
+        return inputs
+    shape = (-1, *[1] * (len(seen.input_shape) - 1))
+    return (inputs - mean.to(inputs).reshape(shape)) / std.to(inputs).reshape(shape)
+
+
+def _like(seen: Observation) -> Tensor:
+    return torch.empty(0, device=seen.device, dtype=seen.dtype)
 
 
 def _denormalised(seen: Observation, coordinates: Tensor) -> Tensor:

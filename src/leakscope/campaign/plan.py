@@ -55,10 +55,9 @@ def _check_names(config: Config) -> None:
         attack_from_spec(spec)
     for spec in config.defences:
         defence_from_spec(spec)
-    for values, what in ((config.models, "model"), (config.data, "data set"), (config.attacks, "attack"),
-                         (config.defences, "defence"), (config.scenarios, "scenario"), (config.seeds, "seed")):  # fmt: skip
-        if not values:
-            raise UsageError(f"the configuration names no {what}; expected at least one")
+    for axis in ("models", "data", "attacks", "defences", "scenarios", "seeds"):
+        if not getattr(config, axis):
+            raise UsageError(f"the configuration names no {axis}; expected at least one")
 
 
 def _subject_spec(config: Config, model: str, dataset: str) -> dict[str, Any]:

@@ -136,24 +136,35 @@ class Clipped:
 
     def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
         """Cotangent by automatic differentiation of the clipping alone."""
-        with torch.enable_grad():
-            leaves = {name: found[name].detach().requires_grad_() for name in target}
-            value = self.value(leaves, target)
-            grads = torch.autograd.grad(value.sum(), list(leaves.values()))
-        return value.detach(), dict(zip(leaves, grads, strict=True))
+        return _differentiated(self, found, target)
 
     @staticmethod
     def _clip(found: Grouped, target: Grouped) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        found_norm, bound = (
-            _total([flat(side[name]).square().sum(1) for name in target]).clamp_min(1e-24).sqrt()
-            for side in (found, target)
-        )
+        found_norm, bound = _norm(found, target), _norm(target, target)
         # min(1, bound/‖g‖) in units of the bound.
         factor = 1 / torch.maximum(found_norm, bound)
         return (
             {name: found[name] * spread(factor, found[name]) for name in target},
-            {name: value / spread(bound, value) for name, value in target.items()},
+            _unit(target, target),
         )
+
+
+@dataclass(frozen=True)
+class Direction:
+    """The base distance between unit vectors: g/‖g‖ and t/‖t‖.
+
+    For a delta whose rate and steps are unknown nothing but the direction means anything.
+    """
+
+    base: Distance
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Distance between the directions."""
+        return self.base.value(_unit(found, target), _unit(target, target))
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cotangent by automatic differentiation of the scaling alone."""
+        return _differentiated(self, found, target)
 
 
 @dataclass(frozen=True)
@@ -185,6 +196,23 @@ class Denoised:
             # Never quite zero: where everything is noise the direction must stay defined.
             gains[name] = (1 - self.variance * value[0].numel() / energy).clamp_min(1e-4).sqrt()
         return gains
+
+
+def _differentiated(distance: Distance, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+    with torch.enable_grad():
+        leaves = {name: found[name].detach().requires_grad_() for name in target}
+        value = distance.value(leaves, target)
+        grads = torch.autograd.grad(value.sum(), list(leaves.values()))
+    return value.detach(), dict(zip(leaves, grads, strict=True))
+
+
+def _norm(values: Grouped, names: Grouped) -> Tensor:
+    return _total([flat(values[name]).square().sum(1) for name in names]).clamp_min(1e-24).sqrt()
+
+
+def _unit(values: Grouped, names: Grouped) -> dict[str, Tensor]:
+    norm = _norm(values, names)
+    return {name: values[name] / spread(norm, values[name]) for name in names}
 
 
 def _weighed(values: Grouped, gains: Grouped) -> dict[str, Tensor]:

@@ -99,9 +99,7 @@ def grouped_target(problem: Problem, *, groups: int) -> dict[str, Tensor]:
     each = [problem.replay.target(seen) for seen in problem.seen]
     if len(each) == 1:
         return {name: value.expand(groups, *value.shape) for name, value in each[0].items()}
-    return {
-        name: torch.stack([update[name] for update in each]).repeat_interleave(restarts, 0) for name in each[0]
-    }
+    return {name: torch.stack([update[name] for update in each]).repeat_interleave(restarts, 0) for name in each[0]}
 
 
 class _Objective:

@@ -12,7 +12,7 @@ from leakscope import rng as random
 from leakscope.client import trainable
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Candidate, Pixels
-from leakscope.matching.distances import Clipped, Denoised, Distance, Masked
+from leakscope.matching.distances import Clipped, Cosine, Denoised, Direction, Distance, Masked
 from leakscope.matching.engine import Keep, Outcome, Problem, Stop, Watch, run
 from leakscope.matching.facts import Bounded, Fact, Sparse
 from leakscope.matching.labels import LabelRule, estimate_count
@@ -93,7 +93,7 @@ class GradientMatching:
         if targets is None:
             targets = torch.zeros(len(reconstruction.inputs), dtype=torch.long, device=seen.device)
         target = {name: value[None] for name, value in self.replay.target(seen).items()}
-        plain = PlainRoute(seen, self.replay, self.distance)
+        plain = PlainRoute(seen, self.replay, self._distance(seen))
         return float(plain.distance_at(reconstruction.inputs, targets, target, create_graph=False)[0].detach())
 
     def informed(self, fact: Fact) -> GradientMatching:
@@ -113,6 +113,11 @@ class GradientMatching:
             optimiser=Adam(lr=0.4, schedule=linear, smooth_pixels=1.0, smooth_until=0.3), keep="last",
         )  # fmt: skip
 
+    def _distance(self, seen: Observation) -> Distance:
+        """The distance as it applies to this update: by direction where the scale of a delta is unknown."""
+        scaleless = seen.update.kind == "delta" and seen.local is None
+        return Direction(self.distance) if scaleless and not isinstance(self.distance, Cosine) else self.distance
+
     def _count(self, seen: Observation) -> int:
         # What the scenario grants is a fact; the attack's own number is an assumption in its absence.
         return seen.num_examples or self.num_examples or estimate_count(seen)
@@ -126,7 +131,7 @@ class GradientMatching:
         pending = list(range(len(seen)))
         for attempt in range(self.retries + 1):
             problem = Problem(
-                [seen[i] for i in pending], self.candidate, self.replay, self.distance, self.penalties,
+                [seen[i] for i in pending], self.candidate, self.replay, self._distance(seen[0]), self.penalties,
                 self.optimiser, self.steps, self.stop, self.keep,
             )  # fmt: skip
             fixed = None if labels is None else labels[pending]
