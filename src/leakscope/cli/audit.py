@@ -102,7 +102,7 @@ def _print_table(result: CampaignResult) -> None:
     for cost in result.summary["defences"]:
         console.print(
             f"accuracy of {escape(cost['model'])} on {escape(cost['data'])} under {escape(cost['name'])}: "
-            f"{100 * cost['accuracy']:.1f} % ({-100 * cost['accuracy_drop']:+.1f} points)", highlight=False,
+            f"{100 * cost['accuracy']:.1f} % ({0.0 - 100 * cost['accuracy_drop']:+.1f} points)", highlight=False,
         )  # fmt: skip
     verdict, counts = result.summary["verdict"], result.summary["counts"]
     console.print(f"Grade {verdict['grade']}: {escape(verdict['headline'])}", highlight=False)

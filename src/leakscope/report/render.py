@@ -114,7 +114,7 @@ def _share(value: float | None, digits: int = 0) -> str:
 
 
 def _points(value: float | None) -> str:
-    return "–" if value is None or not math.isfinite(value) else f"{-100 * value:+.1f}".replace("-", "−")
+    return "–" if value is None or not math.isfinite(value) else f"{0.0 - 100 * value:+.1f}".replace("-", "−")
 
 
 def _times(value: float | None) -> str:
