@@ -40,6 +40,7 @@ def attack(
     --input-shape 3,32,32 --out runs/mine
     """
     from leakscope.cli.loading import load_any_update, load_model, parse_numbers
+    from leakscope.cli.progress import watching
     from leakscope.files import check_update, private_folder, save_images, write_atomic
     from leakscope.registry import attack_from_spec
     from leakscope.threat import observe
@@ -59,7 +60,8 @@ def attack(
 
         targets = torch.tensor(parse_numbers(labels, "--labels"))
     seen = observe(network, shared, scenario=scenario, input_shape=shape, targets=targets)
-    found = recipe.reconstruct(seen, seed)
+    with watching(recipe) as run:
+        found = run(seen, seed)
     private_folder(out)
     images = [path.name for path in save_images(out, found.inputs.clamp(0, 1))] if len(shape) == 3 else []
     result = _result(found, recipe.name, scenario, images)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from leakscope.errors import BadInputError
@@ -59,6 +58,9 @@ def assign(reconstruction: Tensor, truth: Tensor) -> Tensor:
 
 def solve(cost: Tensor) -> Tensor:
     """Least-cost one-to-one assignment of the columns of `cost` to its rows; −1 where none is left."""
+    # Imported here: it takes longer than the rest of leakscope, and many commands never score.
+    from scipy.optimize import linear_sum_assignment
+
     rows, columns = linear_sum_assignment(cost.detach().to("cpu", torch.float64).numpy())
     assignment = np.full(len(cost), -1, dtype=np.int64)
     assignment[rows] = columns
