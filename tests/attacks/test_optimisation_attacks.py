@@ -9,6 +9,8 @@ from leakscope.attacks import ats_study
 from leakscope.attacks.dlg import dlg, dlg_adam
 from leakscope.attacks.idlg import idlg
 from leakscope.attacks.inverting_gradients import inverting_gradients
+from leakscope.cell import audit
+from leakscope.data import load
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import L1, Cosine, SquaredL2
@@ -18,6 +20,7 @@ from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.schedules import three_drops
 from leakscope.metrics import score
+from leakscope.models import build
 from leakscope.registry import ATTACKS
 from leakscope.types import Knowledge, LocalTraining, Status
 from tiny import batch_of, dense, seen_of
@@ -119,3 +122,15 @@ def test_every_attack_lowers_its_distance_and_stores_the_loss_of_its_iterate(nam
     assert found.loss == attack.evaluate(seen, found)
     assert found.loss < 0.9 * found.history[0]
     assert found.inputs.dtype == torch.float32
+
+
+def test_knowing_more_never_hurts_on_deltas():
+    model = build("mlp", num_classes=10, in_channels=1, image_size=8, hidden=[64], activation="sigmoid", seed=1)
+    batch = load("digits", indices=[1, 5, 9, 12])
+    local = LocalTraining(lr=1e-2, steps=4, batch_size=1)
+    reached = {
+        scenario: audit(model, batch, inverting_gradients(steps=200), local=local, scenario=scenario).scores
+        for scenario in "ACD"
+    }
+    median = {scenario: float(scores.psnr.median()) for scenario, scores in reached.items() if scores is not None}
+    assert median["A"] > median["C"] > median["D"] - 0.5

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from leakscope.errors import UsageError
+from leakscope.errors import UsageError, suggest
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine
 from leakscope.matching.labels import AsGranted
 from leakscope.matching.optimisers import Adam
 from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.recipe import GradientMatching
-from leakscope.matching.replays import AsKnown
+from leakscope.matching.replays import AsKnown, LocalSteps, OneGradient, Replay
 from leakscope.matching.schedules import linear, three_drops
 
 PAPER = "Geiping, Bauermeister, Dröge, Moeller: Inverting Gradients, NeurIPS 2020, arXiv:2003.14053"
+
+_REPLAYS: dict[str, Replay] = {"as-known": AsKnown(), "simulate": LocalSteps(), "one-gradient": OneGradient()}
 
 
 def inverting_gradients(
@@ -24,6 +26,7 @@ def inverting_gradients(
     tv: float | None = None,
     lr: float | None = None,
     restarts: int = 1,
+    replay: Literal["as-known", "simulate", "one-gradient"] = "as-known",
     num_examples: int | None = None,
 ) -> GradientMatching:
     """Match the direction of the gradient, 1 − cos(g, t) + TV, inside the box of valid images.
@@ -31,8 +34,13 @@ def inverting_gradients(
     `schedule="paper"` is the published optimiser: signed Adam, rate 0.1, three drops, an
     absolute TV weight. The default reaches the same quality in far fewer evaluations: unsigned
     Adam with a linearly falling rate, a TV weight relative to the matching gradient, and a
-    smoothed gradient in the first third. For a delta the local steps are simulated.
+    smoothed gradient in the first third.
+
+    `replay` says how a delta is compared: by simulating the local steps, by one gradient of all
+    examples, or by simulation only where rate, steps and the order of labels are known.
     """
+    if replay not in _REPLAYS:
+        raise UsageError(f"unknown replay {replay!r}.{suggest(replay, _REPLAYS)}")
     if schedule == "paper":
         optimiser = Adam(lr=0.1 if lr is None else lr, signed=True, schedule=three_drops)
         penalty = TotalVariation(1e-4 if tv is None else tv)
@@ -43,7 +51,7 @@ def inverting_gradients(
         raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
     return GradientMatching(
         name="inverting-gradients", paper=PAPER, labels=AsGranted(),
-        candidate=Pixels(begin="normal", normalised=True), replay=AsKnown(), distance=Cosine(),
+        candidate=Pixels(begin="normal", normalised=True), replay=_REPLAYS[replay], distance=Cosine(),
         penalties=(penalty,), optimiser=optimiser,
         steps=(300 if schedule == "accelerated" else 4_800) if steps is None else steps, restarts=restarts,
         num_examples=num_examples, keep="last",
