@@ -2,7 +2,7 @@
 
 Two measures each give a level 0–5: the PSNR gained over a guess made without the update, and
 SSIM. The image's level is their mean, rounded up, because an error towards "safe" is the
-expensive one. An image no closer than a guess is A whatever its SSIM: flat pictures resemble
+expensive one; but only an image whose PSNR alone earns F can be one. An image no closer than a guess is A whatever its SSIM: flat pictures resemble
 any flat guess.
 """
 
@@ -35,6 +35,8 @@ GRADES: tuple[Grade, ...] = (
 UNKNOWN = "?"
 # Level from which a person can tell what is in the picture: grade D.
 RECOGNISABLE = 3
+# Level F, which the gain in PSNR must reach by itself.
+NEAR_COPY = 5
 NO_GAIN_DB = 1.0
 # Low on purpose: without a measured guess an image must not look safer than it is.
 ASSUMED_BASELINE_DB = 10.0
@@ -53,7 +55,9 @@ def level_example(psnr: float | None, ssim: float | None, *, baseline_psnr: floa
     by_gain = bisect_right(_GAIN_STEPS, gain)
     if ssim is None or math.isnan(ssim):
         return by_gain
-    return math.ceil((by_gain + bisect_right(_SSIM_STEPS, ssim)) / 2)
+    level = math.ceil((by_gain + bisect_right(_SSIM_STEPS, ssim)) / 2)
+    # Structure alone makes no copy: small pictures can be alike in SSIM and far apart in pixels.
+    return level if by_gain == NEAR_COPY else min(level, NEAR_COPY - 1)
 
 
 def grade_example(psnr: float | None, ssim: float | None, baseline_psnr: float | None = None) -> str:
