@@ -52,3 +52,12 @@ def test_the_image_comes_back_knowing_nothing_but_model_and_update(
     assert result["labels"] == [7]
     # 8-bit pictures limit what can be measured to about 59 dB.
     assert psnr > 45
+
+
+def test_weights_passed_as_an_update_are_refused(client: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "leakscope", "attack", str(client / "net.pt"),
+               "--model", "plain_client:build", "--input-shape", "1,8,8", "--out", str(tmp_path / "out")]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=os.environ, check=False)
+    assert done.returncode == 4
+    assert "--before" in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -39,7 +39,7 @@ def attack(
     Example: leakscope attack gradient.npz --model mynet:build --weights net.safetensors
     --input-shape 3,32,32 --out runs/mine
     """
-    from leakscope.cli.loading import load_any_update, load_model, parse_numbers
+    from leakscope.cli.loading import load_any_update, load_model, parse_numbers, refuse_weights
     from leakscope.cli.progress import watching
     from leakscope.files import check_update, private_folder, save_images, write_atomic
     from leakscope.registry import attack_from_spec
@@ -54,6 +54,7 @@ def attack(
         update, before=before, kind=kind, lr=lr, steps=local_steps, batch=local_batch, num_examples=num_examples
     )
     shared = check_update(shared, network, partial=partial)
+    refuse_weights(shared, network, update)
     targets = None
     if labels is not None:
         import torch

@@ -12,7 +12,11 @@ from torch import nn
 from leakscope import models
 from leakscope.errors import BadInputError, UsageError
 from leakscope.files import delta, load_state, load_update
+from leakscope.tensors import dot, global_norm
 from leakscope.types import LocalTraining, SharedUpdate
+
+# Gradients and deltas are nearly orthogonal to the weights; a trained copy of them is not.
+_SAME_WEIGHTS = 0.9
 
 
 def load_model(
@@ -70,6 +74,18 @@ def load_any_update(
     if before is not None:
         return delta(load_state(before), load_state(path), local=local, num_examples=num_examples)
     return load_update(path, kind=kind, local=local, num_examples=num_examples)  # type: ignore[arg-type]
+
+
+def refuse_weights(update: SharedUpdate, network: nn.Module, path: Path) -> None:
+    """Refuse a state dict passed as an update: an attack on it ends in noise that looks like protection."""
+    parameters = {name: value.detach() for name, value in network.named_parameters() if name in update.tensors}
+    own = {name: update.tensors[name] for name in parameters}
+    cosine = dot(own, parameters) / (global_norm(own) * global_norm(parameters)).clamp_min(1e-30)
+    if float(cosine) > _SAME_WEIGHTS:
+        raise BadInputError(
+            f"{path} holds weights much like the model's own (cosine {float(cosine):.3f}), not an update; "
+            "expected a gradient or a change of weights: pass the weights before training as --before"
+        )
 
 
 def parse_numbers(text: str, option: str) -> list[int]:
