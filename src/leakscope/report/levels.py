@@ -2,8 +2,8 @@
 
 Two measures each give a level 0–5: the PSNR gained over a guess made without the update, and
 SSIM. The image's level is their mean, rounded up, because an error towards "safe" is the
-expensive one; but only an image whose PSNR alone earns F can be one. An image no closer than a guess is A whatever its SSIM: flat pictures resemble
-any flat guess.
+expensive one; but only an image whose PSNR alone earns F can be one. An image no closer than a
+guess is A whatever its SSIM: flat pictures resemble any flat guess.
 """
 
 from __future__ import annotations
