@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from leakscope.matching.schedules import Schedule, constant
-from leakscope.matching.smoothing import smooth
+from leakscope.matching.smoothing import blurred
 
 Variables = dict[str, Tensor]
 
@@ -37,6 +37,9 @@ class State:
     active: Tensor
 
 
+# A Gaussian narrower than this changes no pixel that matters.
+_NARROWEST = 0.4
+
 Evaluate = Callable[[Variables], Evaluation]
 Project = Callable[[Variables], Variables]
 
@@ -57,16 +60,15 @@ class Optimiser(Protocol):
 class Adam:
     """Adam, optionally on the sign of the gradient, with a smoothed gradient early on.
 
-    `smooth_until` is the share of the run in which the gradient of images is blurred with
-    standard deviation `smooth_pixels`: a Sobolev gradient, which finds coarse structure first.
+    The gradient of images is blurred with a standard deviation that falls from `smooth` times the
+    image's side to nothing along the run: a Sobolev gradient, which finds coarse structure first.
     """
 
     lr: float = 0.1
     betas: tuple[float, float] = (0.9, 0.999)
     signed: bool = False
     schedule: Schedule = constant
-    smooth_pixels: float = 0.0
-    smooth_until: float = 0.0
+    smooth: float = 0.0
     epsilon: float = 1e-8
 
     def evaluations(self, steps: int) -> int:
@@ -97,9 +99,8 @@ class Adam:
         if self.signed:
             gradient = gradient.sign()
         # Images only, [groups, n, C, H, W]: the last two dimensions of a signal are not both space.
-        if progress < self.smooth_until and gradient.ndim >= 5:
-            gradient = smooth(gradient, self.smooth_pixels)
-        return gradient
+        width = self.smooth * gradient.shape[-1] * (1 - progress)
+        return blurred(gradient, width) if width > _NARROWEST and gradient.ndim >= 5 else gradient
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from leakscope import rng as random
 from leakscope.client import trainable
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Candidate, Pixels
+from leakscope.matching.coarse import accelerated
 from leakscope.matching.distances import Clipped, Cosine, Denoised, Direction, Distance, Masked
 from leakscope.matching.engine import Keep, Outcome, Problem, Stop, Watch, run
 from leakscope.matching.facts import Bounded, Fact, Sparse
 from leakscope.matching.labels import LabelRule, estimate_count
-from leakscope.matching.optimisers import Adam, Optimiser, Variables
+from leakscope.matching.optimisers import Optimiser, Variables
 from leakscope.matching.penalties import Penalty, TotalVariation
 from leakscope.matching.replays import Replay
 from leakscope.matching.routes import PlainRoute
-from leakscope.matching.schedules import linear
 from leakscope.threat import check_needs
 from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status
 
@@ -110,7 +110,7 @@ class GradientMatching:
         return replace(
             self, distance=Denoised(self.distance, fact.variance), penalties=(TotalVariation(1.0, relative=True),),
             candidate=Pixels(begin="normal", normalised=True), steps=max(300, min(self.steps, 2_000)),
-            optimiser=Adam(lr=0.4, schedule=linear, smooth_pixels=1.0, smooth_until=0.3), keep="last",
+            optimiser=accelerated(), keep="last",
         )  # fmt: skip
 
     def _distance(self, seen: Observation) -> Distance:

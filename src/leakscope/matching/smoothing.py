@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def smooth(gradient: Tensor, sigma: float) -> Tensor:
+def blurred(gradient: Tensor, sigma: float) -> Tensor:
     """Blur the last two dimensions with standard deviation `sigma` pixels, mass kept at borders."""
     rows = _kernel(gradient.shape[-2], sigma).to(gradient)
     columns = _kernel(gradient.shape[-1], sigma).to(gradient)
