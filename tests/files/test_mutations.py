@@ -110,7 +110,7 @@ def _outcome(path: Path) -> int | str:
         return str(error)
 
 
-def _report(folder: Path, samples: dict[str, bytes], count: int) -> None:
+def _assert_only_typed_errors(folder: Path, samples: dict[str, bytes], count: int) -> None:
     start = time.perf_counter()
     loaded, refused = _run(folder, samples, count)
     print(f"{count} mutated files: {refused} refused, {loaded} loaded, {time.perf_counter() - start:.1f} s")
@@ -121,7 +121,7 @@ def _report(folder: Path, samples: dict[str, bytes], count: int) -> None:
 
 @pytest.mark.usefixtures("no_child")
 def test_ten_thousand_mutations(tmp_path: Path, samples: dict[str, bytes]) -> None:
-    _report(tmp_path, samples, 10_000)
+    _assert_only_typed_errors(tmp_path, samples, 10_000)
 
 
 def test_a_mutated_pickle_ends_well_in_the_child_too(tmp_path: Path, samples: dict[str, bytes]) -> None:
@@ -153,4 +153,4 @@ def _child_sample(folder: Path, data: bytes, count: int) -> int:
 @pytest.mark.usefixtures("no_child")
 @pytest.mark.timeout(7200)
 def test_a_million_mutations(tmp_path: Path, samples: dict[str, bytes]) -> None:
-    _report(tmp_path, samples, int(os.environ.get("LEAKSCOPE_FUZZ", "1000000")))
+    _assert_only_typed_errors(tmp_path, samples, int(os.environ.get("LEAKSCOPE_FUZZ", "1000000")))

@@ -17,19 +17,19 @@ WILD = TRUTH + 0.6 * torch.randn(TRUTH.shape, generator=RNG, dtype=torch.float64
 CIFAR_STD = (0.2470, 0.2435, 0.2616)
 
 
-def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
 def test_unclamped_equals_canonical_inside_the_range_and_is_lower_outside():
-    close(legacy.psnr_unclamped(GUESS, TRUTH), psnr(GUESS, TRUTH))
+    assert_same(legacy.psnr_unclamped(GUESS, TRUTH), psnr(GUESS, TRUTH))
     by_hand = -10 * torch.log10(((WILD - TRUTH) ** 2).mean((1, 2, 3)))
-    close(legacy.psnr_unclamped(WILD, TRUTH), by_hand)
+    assert_same(legacy.psnr_unclamped(WILD, TRUTH), by_hand)
     assert (legacy.psnr_unclamped(WILD, TRUTH) < psnr(WILD, TRUTH)).all()
 
 
 def test_normalised_equals_canonical_for_equal_std():
-    close(legacy.psnr_normalised(GUESS, TRUTH, std=(0.3, 0.3, 0.3)), psnr(GUESS, TRUTH))
+    assert_same(legacy.psnr_normalised(GUESS, TRUTH, std=(0.3, 0.3, 0.3)), psnr(GUESS, TRUTH))
 
 
 def test_normalised_follows_its_formula_for_unequal_std():
@@ -37,12 +37,12 @@ def test_normalised_follows_its_formula_for_unequal_std():
     per_channel = ((GUESS - TRUTH) ** 2).mean((2, 3))
     whole = (per_channel / std**2).mean(1)
     by_hand = -10 * torch.log10(whole) - 20 * torch.log10(std).mean()
-    close(legacy.psnr_normalised(GUESS, TRUTH, std=CIFAR_STD), by_hand)
+    assert_same(legacy.psnr_normalised(GUESS, TRUTH, std=CIFAR_STD), by_hand)
 
 
 def test_normalised_does_not_depend_on_the_mean_of_the_data():
     shifted = legacy.psnr_normalised(GUESS - 0.4, TRUTH - 0.4, std=CIFAR_STD)
-    close(shifted, legacy.psnr_normalised(GUESS, TRUTH, std=CIFAR_STD))
+    assert_same(shifted, legacy.psnr_normalised(GUESS, TRUTH, std=CIFAR_STD))
 
 
 @pytest.mark.parametrize("std", [(0.2, 0.2), (0.2, 0.2, 0.0)])
@@ -54,7 +54,7 @@ def test_normalised_refuses_a_std_that_does_not_fit(std):
 def test_root_mse_converts_on_8_bit_images():
     guess, truth = (GUESS * 255).round() / 255, (TRUTH * 255).round() / 255
     reported = legacy.psnr_root_mse_8bit(guess, truth)
-    close(2 * reported - 20 * math.log10(255), psnr(guess, truth))
+    assert_same(2 * reported - 20 * math.log10(255), psnr(guess, truth))
     assert legacy.from_root_mse_8bit(reported[0].item()) == pytest.approx(psnr(guess, truth)[0].item(), abs=1e-6)
 
 
@@ -68,7 +68,7 @@ def test_root_mse_of_a_published_failure_is_not_28_db():
 
 def test_target_peak_shifts_by_the_brightest_pixel():
     peak = TRUTH.flatten(1).amax(1)
-    close(legacy.psnr_target_peak(GUESS, TRUTH), psnr(GUESS, TRUTH) + 20 * torch.log10(peak))
+    assert_same(legacy.psnr_target_peak(GUESS, TRUTH), psnr(GUESS, TRUTH) + 20 * torch.log10(peak))
 
 
 def test_target_peak_of_a_black_truth_is_minus_infinity():
@@ -76,4 +76,4 @@ def test_target_peak_of_a_black_truth_is_minus_infinity():
 
 
 def test_signed_unit_is_six_db_too_low():
-    close(legacy.psnr_signed_unit(GUESS, TRUTH), psnr(GUESS, TRUTH) - 20 * math.log10(2))
+    assert_same(legacy.psnr_signed_unit(GUESS, TRUTH), psnr(GUESS, TRUTH) - 20 * math.log10(2))

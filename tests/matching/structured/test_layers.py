@@ -90,7 +90,7 @@ MIDDLES = {
 }
 
 
-def _check(bench, model: nn.Module, *, groups: int = 2, n: int = 2) -> None:
+def _assert_rule(bench, model: nn.Module, *, groups: int = 2, n: int = 2) -> None:
     inputs, targets = bench.problem(groups, n)
     network = compile_network(model, loss=functional.cross_entropy, example=inputs[0], mode="tangents")
     first = network.gradients(inputs, targets)
@@ -105,12 +105,12 @@ def _check(bench, model: nn.Module, *, groups: int = 2, n: int = 2) -> None:
 @pytest.mark.parametrize("name", MIDDLES)
 def test_rule(bench, name):
     middle, features = MIDDLES[name]
-    _check(bench, bench.settle(Body(middle(), features)))
+    _assert_rule(bench, bench.settle(Body(middle(), features)))
 
 
 def test_input_normalisation(bench):
     body = Body(nn.ReLU(), FULL)
-    _check(bench, bench.settle(nn.Sequential(Normalise((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)), body)))
+    _assert_rule(bench, bench.settle(nn.Sequential(Normalise((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)), body)))
 
 
 def test_frozen_parameters_have_no_gradient_but_keep_their_part(bench):
@@ -118,10 +118,10 @@ def test_frozen_parameters_have_no_gradient_but_keep_their_part(bench):
     model.front.weight.requires_grad_(False)
     model.middle[0].bias.requires_grad_(False)
     model.tail.bias.requires_grad_(False)
-    _check(bench, model)
+    _assert_rule(bench, model)
 
 
 def test_a_norm_scaled_to_zero_still_has_its_gradient(bench):
     model = bench.settle(Body(nn.Sequential(nn.BatchNorm2d(6), nn.ReLU()), FULL))
     model.middle[0].weight.data[2:4] = 0
-    _check(bench, model)
+    _assert_rule(bench, model)
