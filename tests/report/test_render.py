@@ -165,7 +165,8 @@ def test_images_are_shown_worst_first_and_originals_once():
     content = summary(seeds=1, victims=2)
     images = images_for(content)
     truth = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    images = {key: (truth, torch.rand(2, 3, 8, 8)) for key in images}
+    draw = torch.Generator().manual_seed(1)
+    images = {key: (truth, torch.rand(2, 3, 8, 8, generator=draw)) for key in images}
     page = render(content, images, show_images=True)
     shown = [float(value) for value in re.findall(r'<p class="card-h">.*?<b>([\d.]+) dB', page)]
     levels = re.findall(r'<p class="card-h"><span class="chip g-(.)', page)
