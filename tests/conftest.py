@@ -9,5 +9,5 @@ import torch
 @pytest.fixture(autouse=True)
 def _same_everywhere():
     torch.set_num_threads(1)
-    # A test that builds a layer without a seed of its own must still see the same weights on every run; not 0, which tests use for truths.
+    # A layer built without a seed must have the same weights on every run; 0 is what tests use for truths.
     torch.manual_seed(7919)

@@ -25,8 +25,8 @@ def test_decoding_undoes_the_models_normalisation():
     images = torch.rand(2, 1, 3, 4, 4, generator=generator(0), dtype=torch.float64)
     mean, std = normalisation(seen)
     coordinates = (images - mean.reshape(-1, 1, 1)) / std.reshape(-1, 1, 1)
-    torch.testing.assert_close(pixels.decode(seen, coordinates), images)
-    assert Pixels().decode(seen, coordinates) is coordinates
+    torch.testing.assert_close(pixels.decode(seen, {"inputs": coordinates}), images)
+    assert Pixels().decode(seen, {"inputs": coordinates}) is coordinates
 
 
 @pytest.mark.parametrize("normalised", [True, False])
@@ -34,15 +34,15 @@ def test_decoding_undoes_the_models_normalisation():
 def test_projection_ends_inside_the_box_and_is_idempotent(normalised, bounds):
     seen, pixels = normalised_seen(bounds), Pixels(normalised=normalised)
     wild = 50 * torch.randn(2, 1, 3, 4, 4, generator=generator(1), dtype=torch.float64)
-    inside = pixels.project(seen, wild)
+    inside = pixels.project(seen, {"inputs": wild})
     images = pixels.decode(seen, inside)
     assert float(images.min()) == pytest.approx(bounds[0], abs=1e-9)
     assert float(images.max()) == pytest.approx(bounds[1], abs=1e-9)
-    assert torch.equal(pixels.project(seen, inside), inside)
+    assert torch.equal(pixels.project(seen, inside)["inputs"], inside["inputs"])
 
 
 def test_without_a_box_nothing_is_projected():
-    wild = torch.full((1, 1, 1, 6, 6), 9.0)
+    wild = {"inputs": torch.full((1, 1, 1, 6, 6), 9.0)}
     seen = seen_of(dense(), batch_of([1]))
     assert Pixels(box=False).project(seen, wild) is wild
     assert Pixels().project(replace(seen, bounds=None), wild) is wild
@@ -52,7 +52,7 @@ def test_without_a_box_nothing_is_projected():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_starts_have_the_observations_shape_and_dtype_and_depend_on_the_seed(begin, dtype):
     seen = seen_of(dense(dtype=dtype), batch_of([1], dtype=dtype))
-    first, again, other = (Pixels(begin=begin).start(seen, 3, generator(seed)) for seed in (1, 1, 2))
+    first, again, other = (Pixels(begin=begin).start(seen, 3, generator(seed))["inputs"] for seed in (1, 1, 2))
     assert first.shape == (3, 1, 6, 6)
     assert first.dtype == dtype
     assert torch.equal(first, again)
@@ -73,4 +73,6 @@ def test_a_model_without_constants_has_none():
     assert normalisation(seen_of(dense(), batch_of([1]))) == (None, None)
     plain = nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).double()
     coordinates = torch.rand(1, 1, 1, 6, 6).double()
-    assert torch.equal(Pixels(normalised=True).decode(seen_of(plain, batch_of([1])), coordinates), coordinates)
+    assert torch.equal(
+        Pixels(normalised=True).decode(seen_of(plain, batch_of([1])), {"inputs": coordinates}), coordinates
+    )

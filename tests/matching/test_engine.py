@@ -208,3 +208,61 @@ def test_batch_normalisation_in_either_mode_is_matched_without_touching_the_mode
     assert float(outcome.distance) < float(outcome.history[0])
     assert outcome.route.startswith("plain" if training else "structured")
     assert all(torch.equal(value, before[name]) for name, value in seen.model.state_dict().items())
+
+
+@dataclass(frozen=True)
+class Dimmed:
+    """Images through a learnt gain, with generated labels and a constant that must not move."""
+
+    def start(self, seen, count, rng):
+        like = torch.empty(0, dtype=seen.dtype)
+        return {
+            "inputs": uniform((count, *seen.input_shape), rng, like=like),
+            "gain": torch.ones(count, dtype=seen.dtype),
+            "logits": torch.zeros(count, seen.num_classes, dtype=seen.dtype),
+            "fixed.offset": torch.full((count,), 0.1, dtype=seen.dtype),
+        }
+
+    def decode(self, seen, variables):
+        gain, offset = (variables[name][..., None, None, None] for name in ("gain", "fixed.offset"))
+        return gain * variables["inputs"] + offset
+
+    def soft_labels(self, seen, variables):
+        return variables["logits"].softmax(-1)
+
+    def project(self, seen, variables):
+        return variables
+
+    def describe(self, seen, variables):
+        return (f"gain {float(variables['gain']):.3f}, offset {float(variables['fixed.offset']):.3f}",)
+
+
+def test_a_candidate_of_several_variables_with_labels_of_its_own():
+    seen = seen_of(dense(), batch_of([2]))
+    problem = Problem([seen], Dimmed(), AsKnown(), SquaredL2(), (TotalVariation(1e-6),), LBFGS(), steps=12)
+    start = {name: value[None] for name, value in Dimmed().start(seen, 1, generator(0)).items()}
+    outcome = run(problem, start, None)
+    assert float(outcome.distance[0]) < 1e-3 * float(outcome.history[0, 0])
+    assert outcome.targets.shape == (1, 1, 4)
+    assert int(outcome.targets.argmax()) == 2
+    (note,) = outcome.notes[0]
+    assert note.endswith("offset 0.100")
+    assert "gain 1.000" not in note
+
+
+def test_a_population_is_measured_without_gradients():
+    found = {}
+
+    @dataclass(frozen=True)
+    class Population:
+        def states(self, evaluate, start, *, steps, project):
+            found["many"] = evaluate.measure({"inputs": starts(5)})
+            found["each"] = [evaluate.measure({"inputs": starts(5)[i : i + 1]}) for i in range(5)]
+            evaluation = evaluate(start)
+            yield State(0, start, evaluation, torch.isfinite(evaluation.distance))
+
+        def evaluations(self, steps):
+            return 1
+
+    run(problem_of(Population()), {"inputs": starts(1)}, labels(1))
+    torch.testing.assert_close(found["many"], torch.cat(found["each"]))

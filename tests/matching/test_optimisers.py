@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from leakscope.matching.coarse import InTurn
-from leakscope.matching.optimisers import SGD, Adam, Evaluation
+from leakscope.matching.optimisers import SGD, Adam, Evaluation, RMSprop
 from leakscope.matching.schedules import constant, linear, three_drops
 from leakscope.matching.smoothing import blurred
 from leakscope.rng import generator, normal
@@ -50,6 +50,28 @@ def test_adam_walks_as_torch_adam(sign, schedule):
     ours = path(Adam(lr=0.07, betas=(0.8, 0.99), signed=sign, schedule=schedule))
     make = lambda p: torch.optim.Adam(p, lr=0.07, betas=(0.8, 0.99))  # noqa: E731
     assert_same_path(ours, torch_path(make, sign=sign, factors=schedule))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_rmsprop_walks_as_torch_rmsprop(momentum):
+    ours = path(RMSprop(lr=0.01, momentum=momentum, decay=0.9))
+    make = lambda p: torch.optim.RMSprop(p, lr=0.01, alpha=0.9, momentum=momentum)  # noqa: E731
+    assert_same_path(ours, torch_path(make))
+
+
+def test_a_variable_can_have_a_rate_of_its_own():
+    plain, slowed = path(Adam(lr=0.1)), path(Adam(lr=0.1, rates={"labels": 0.5}))
+    assert torch.equal(plain[1].variables["inputs"], slowed[1].variables["inputs"])
+    moved = [states[1].variables["labels"] - START["labels"] for states in (plain, slowed)]
+    torch.testing.assert_close(moved[1], 0.5 * moved[0])
+    assert Adam(rates={"b": 1.0, "a": 2.0}) == Adam(rates=(("a", 2.0), ("b", 1.0)))
+
+
+def test_signs_are_for_pixels_and_labels_only():
+    start = {"inputs": START["inputs"], "shift": START["labels"]}
+    signed, plain = (path(SGD(lr=0.1, momentum=0.0, signed=sign), start=start) for sign in (True, False))
+    assert torch.equal(signed[1].variables["shift"], plain[1].variables["shift"])
+    assert not torch.equal(signed[1].variables["inputs"], plain[1].variables["inputs"])
 
 
 @pytest.mark.parametrize("sign", [False, True])

@@ -138,7 +138,7 @@ def _like(seen: Observation) -> Tensor:
 
 def _denormalised(seen: Observation, coordinates: Tensor) -> Tensor:
     mean, _std = normalisation(seen)
-    return coordinates if mean is None else Pixels(normalised=True).decode(seen, coordinates)
+    return coordinates if mean is None else Pixels(normalised=True).images(seen, coordinates)
 
 
 def _label(seen: Observation) -> Tensor | None:

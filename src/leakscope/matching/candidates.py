@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
 
 from leakscope import rng as random
+from leakscope.matching.variables import Variables
 from leakscope.types import Observation
 
 
 class Candidate(Protocol):
-    """Turns coordinates into model inputs."""
+    """Turns variables into model inputs."""
 
-    def start(self, seen: Observation, count: int, rng: Generator) -> Tensor:
-        """Return coordinates [count, …] of one group."""
+    def start(self, seen: Observation, count: int, rng: Generator) -> Variables:
+        """Return the variables of one group of `count` examples, without a group axis."""
         ...
 
-    def decode(self, seen: Observation, coordinates: Tensor) -> Tensor:
-        """Return model inputs for coordinates [groups, count, …], differentiably."""
+    def decode(self, seen: Observation, variables: Variables) -> Tensor:
+        """Return model inputs [groups, count, …] for variables [groups, …], differentiably."""
         ...
 
-    def project(self, seen: Observation, coordinates: Tensor) -> Tensor:
-        """Move coordinates back to where they must stay, after each step."""
+    def project(self, seen: Observation, variables: Variables) -> Variables:
+        """Move variables back to where they must stay, after each step."""
+        ...
+
+
+@runtime_checkable
+class GeneratesLabels(Protocol):
+    """A candidate whose variables also give the labels, so that none are inferred or optimised apart."""
+
+    def soft_labels(self, seen: Observation, variables: Variables) -> Tensor:
+        """Return label probabilities [groups, count, classes], differentiably."""
+        ...
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A candidate that has more to tell than its images."""
+
+    def describe(self, seen: Observation, variables: Variables) -> tuple[str, ...]:
+        """Return notes on one group's variables, which have no group axis here."""
         ...
 
 
@@ -41,33 +60,38 @@ class Pixels:
     normalised: bool = False
     box: bool = True
 
-    def start(self, seen: Observation, count: int, rng: Generator) -> Tensor:
+    def start(self, seen: Observation, count: int, rng: Generator) -> Variables:
         """Noise of the chosen kind, or the middle of the range."""
         shape = (count, *seen.input_shape)
         like = torch.empty(0, device=seen.device, dtype=seen.dtype)
         if self.begin == "normal":
-            return random.normal(shape, rng, like=like)
+            return {"inputs": random.normal(shape, rng, like=like)}
         low, high = seen.bounds or (0.0, 1.0)
         inputs = low + (high - low) * (
             random.uniform(shape, rng, like=like) if self.begin == "uniform" else like.new_full(shape, 0.5)
         )
         mean, std = self._affine(seen, inputs)
-        return (inputs - mean) / std
+        return {"inputs": (inputs - mean) / std}
 
-    def decode(self, seen: Observation, coordinates: Tensor) -> Tensor:
+    def decode(self, seen: Observation, variables: Variables) -> Tensor:
         """x = mean + std · u."""
+        return self.images(seen, variables["inputs"])
+
+    def images(self, seen: Observation, coordinates: Tensor) -> Tensor:
+        """Model inputs at `coordinates`."""
         if not self.normalised:
             return coordinates
         mean, std = self._affine(seen, coordinates)
         return mean + std * coordinates
 
-    def project(self, seen: Observation, coordinates: Tensor) -> Tensor:
+    def project(self, seen: Observation, variables: Variables) -> Variables:
         """Clamp to the box of valid data where the data has one."""
         if not self.box or seen.bounds is None:
-            return coordinates
+            return variables
+        coordinates = variables["inputs"]
         mean, std = self._affine(seen, coordinates)
         low, high = ((bound - mean) / std for bound in seen.bounds)
-        return torch.minimum(torch.maximum(coordinates, low), high)
+        return {**variables, "inputs": torch.minimum(torch.maximum(coordinates, low), high)}
 
     def _affine(self, seen: Observation, like: Tensor) -> tuple[Tensor, Tensor]:
         mean, std = normalisation(seen) if self.normalised else (None, None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leakscope.matching.optimisers import Adam, Evaluate, Optimiser, Project, State, Variables
+from leakscope.matching.optimisers import Adam, Evaluate, Optimiser, Project, State, seeded
 from leakscope.matching.schedules import Ramp, linear
+from leakscope.matching.variables import Variables
 
 _COARSE_SHARE = 0.35
 
@@ -18,6 +19,10 @@ class InTurn:
     first: Optimiser
     then: Optimiser
     share: float
+
+    def seeded(self, seed: int) -> InTurn:
+        """Both parts draw from `seed`."""
+        return InTurn(seeded(self.first, seed), seeded(self.then, seed), self.share)
 
     def evaluations(self, steps: int) -> int:
         """Those of both parts."""

@@ -8,11 +8,13 @@ form, which is all the structured route needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from leakscope.types import Observation
 
 Grouped = Mapping[str, Tensor]
 
@@ -27,6 +29,31 @@ class Distance(Protocol):
     def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
         """Return D and ∂D/∂found."""
         ...
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """A distance that must know the network or the update before it can be computed."""
+
+    def bound(self, seen: Observation) -> Distance:
+        """Return the distance as it applies to `seen`."""
+        ...
+
+
+def bind(distance: Distance, seen: Observation) -> Distance:
+    """`distance`, and what it wraps, with what they need of `seen`."""
+    wrapper: Any = distance
+    if hasattr(wrapper, "base"):
+        wrapper = replace(wrapper, base=bind(wrapper.base, seen))
+    return wrapper.bound(seen) if isinstance(wrapper, Bindable) else wrapper
+
+
+def is_scale_free(distance: Distance) -> bool:
+    """Whether only the direction of a gradient matters."""
+    if isinstance(distance, Cosine | Direction):
+        return True
+    base = getattr(distance, "base", None)
+    return base is not None and is_scale_free(base)
 
 
 def flat(value: Tensor) -> Tensor:

@@ -12,13 +12,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from leakscope.matching.candidates import Candidate
+from leakscope.matching.candidates import Candidate, Describes, GeneratesLabels
 from leakscope.matching.distances import Distance, Grouped
-from leakscope.matching.optimisers import Evaluation, Optimiser, State, Variables
+from leakscope.matching.optimisers import Evaluation, Optimiser, State
 from leakscope.matching.penalties import Penalty
 from leakscope.matching.replays import Replay
 from leakscope.matching.routes import PlainRoute, Route, choose_route
 from leakscope.matching.trial import Trial
+from leakscope.matching.variables import Variables, is_fixed
 from leakscope.types import Observation, Status
 
 Keep = Literal["best", "last"]
@@ -67,26 +68,27 @@ class Outcome:
     status: tuple[Status, ...]
     evaluations: int
     route: str
+    notes: tuple[tuple[str, ...], ...]
 
 
 def run(problem: Problem, start: Variables, labels: Tensor | None, *, watch: Watch | None = None) -> Outcome:
     """Optimise all groups from `start`; `labels` [groups, n] are fixed, or None when soft."""
     first = problem.seen[0]
-    target = grouped_target(problem, groups=len(start["inputs"]))
+    target = grouped_target(problem, groups=_groups(start))
     objective = _Objective(problem, target, labels)
     best: _Best | None = None
     trace: list[Tensor] = []
     lows: list[Tensor] = []
     with torch.no_grad():
         states = problem.optimiser.states(
-            objective, start, steps=problem.steps, project=lambda v: _projected(problem, first, v)
+            objective, start, steps=problem.steps, project=lambda v: problem.candidate.project(first, v)
         )
         for state in states:
             best = _Best.of(state) if best is None else best.next(state, problem.keep)
             trace.append(state.evaluation.distance)
             lows.append(best.distance)
             if watch is not None:
-                watch(state.step, problem.candidate.decode(first, state.variables["inputs"]), state.evaluation.distance)
+                watch(state.step, problem.candidate.decode(first, state.variables), state.evaluation.distance)
             if _finished(problem.stop, lows, state):
                 break
     assert best is not None
@@ -109,20 +111,35 @@ class _Objective:
         self.problem, self.target, self.labels = problem, target, labels
         self.route: Route | None = None
         self.note = ""
+        self.calls = 0
 
     def __call__(self, variables: Variables) -> Evaluation:
-        leaves = {name: value.detach().requires_grad_() for name, value in variables.items()}
+        leaves = {name: value.detach().requires_grad_(not is_fixed(name)) for name, value in variables.items()}
         with torch.enable_grad():
-            images = self.problem.candidate.decode(self.problem.seen[0], leaves["inputs"])
-            targets = leaves["labels"].softmax(-1) if self.labels is None else self.labels
+            images = self.problem.candidate.decode(self.problem.seen[0], leaves)
+            targets = targets_of(self.problem, leaves, self.labels)
         match = self._route(images, targets)(images.detach(), targets.detach(), self.target)
         outputs, cotangents = [images], [match.images]
         if match.targets is not None:
             outputs, cotangents = [images, targets], [match.images, match.targets]
-        grads = torch.autograd.grad(outputs, list(leaves.values()), cotangents)
-        gradient = dict(zip(leaves, grads, strict=True))
-        gradient["inputs"] = self._penalised(leaves["inputs"], targets, gradient["inputs"])
+        gradient = _pulled(outputs, leaves, cotangents, keep=bool(self.problem.penalties))
+        gradient = self._penalised(self._trial(leaves, images, targets), gradient)
+        self.calls += 1
         return Evaluation(match.distance, gradient)
+
+    def measure(self, variables: Variables) -> Tensor:
+        """The distances alone: what a search without gradients needs."""
+        with torch.no_grad():
+            images = self.problem.candidate.decode(self.problem.seen[0], variables)
+            targets = targets_of(self.problem, variables, self.labels)
+        target, groups = self.target, len(images)
+        if groups != len(next(iter(target.values()))):
+            # A population may be larger than the groups the run was started with.
+            target = {name: _widened(value, groups) for name, value in target.items()}
+            targets = targets if self.labels is None else _widened(targets, groups)
+        route = self._route(images, targets)
+        self.calls += 1
+        return route.measure(images, targets, target)
 
     def _route(self, images: Tensor, targets: Tensor) -> Route:
         if self.route is None:
@@ -132,18 +149,34 @@ class _Objective:
             )  # fmt: skip
         return self.route
 
-    def _penalised(self, inputs: Tensor, targets: Tensor, matching: Tensor) -> Tensor:
-        total = matching
+    def _trial(self, leaves: Variables, images: Tensor, targets: Tensor) -> Trial:
+        seen = tuple(self.problem.seen)
+        return Trial(
+            leaves.get("inputs", images), images, targets, seen[0].model, seen=seen,
+            restarts=len(images) // len(seen), variables=leaves, step=self.calls,
+        )  # fmt: skip
+
+    def _penalised(self, trial: Trial, matching: Variables) -> Variables:
+        total = dict(matching)
         for penalty in self.problem.penalties:
             with torch.enable_grad():
-                images = self.problem.candidate.decode(self.problem.seen[0], inputs)
-                trial = Trial(inputs, images, targets, self.problem.seen[0].model)
-                (grad,) = torch.autograd.grad(penalty.value(trial).sum(), inputs)
-            weight = matching.new_full((len(matching),), penalty.weight)
+                value = penalty.value(trial)
+            grads = _pulled([value], trial.variables, [torch.ones_like(value)], keep=True)
+            weight = torch.full_like(value.detach(), penalty.weight)
             if penalty.relative:
-                weight = weight * _norms(matching) / _norms(grad).clamp_min(1e-30)
-            total = total + grad * weight.reshape(-1, *[1] * (grad.ndim - 1))
+                weight = weight * _length(matching) / _length(grads).clamp_min(1e-30)
+            for name, grad in grads.items():
+                total[name] = total[name] + grad * weight.reshape(-1, *[1] * (grad.ndim - 1))
         return total
+
+
+def targets_of(problem: Problem, variables: Variables, labels: Tensor | None) -> Tensor:
+    """Fixed labels, or probabilities: generated by the candidate, or optimised as logits."""
+    if labels is not None:
+        return labels
+    if isinstance(problem.candidate, GeneratesLabels):
+        return problem.candidate.soft_labels(problem.seen[0], variables)
+    return variables["labels"].softmax(-1)
 
 
 @dataclass(frozen=True)
@@ -188,8 +221,8 @@ def _finished(stop: Stop, lows: list[Tensor], state: State) -> bool:
 def _outcome(
     problem: Problem, best: _Best, trace: Tensor, target: Grouped, labels: Tensor | None, route: str
 ) -> Outcome:
-    images = problem.candidate.decode(problem.seen[0], best.variables["inputs"])
-    targets = best.variables["labels"].softmax(-1) if labels is None else labels
+    images = problem.candidate.decode(problem.seen[0], best.variables).detach()
+    targets = targets_of(problem, best.variables, labels).detach()
     # The stored loss is computed the plain way at the very iterate that is returned.
     plain = PlainRoute(problem.seen[0], problem.replay, problem.distance)
     exact = torch.stack([
@@ -197,7 +230,14 @@ def _outcome(
         for g in range(len(images))
     ]).detach()  # fmt: skip
     status = tuple(_status(best, group) for group in range(len(images)))
-    return Outcome(images, targets, exact, trace, status, len(trace), route)
+    notes = tuple(_described(problem, best.variables, group) for group in range(len(images)))
+    return Outcome(images, targets, exact, trace, status, len(trace), route, notes)
+
+
+def _described(problem: Problem, variables: Variables, group: int) -> tuple[str, ...]:
+    if not isinstance(problem.candidate, Describes):
+        return ()
+    return problem.candidate.describe(problem.seen[0], {name: value[group] for name, value in variables.items()})
 
 
 def _status(best: _Best, group: int) -> Status:
@@ -210,9 +250,27 @@ def _status(best: _Best, group: int) -> Status:
     return Status.OK
 
 
-def _projected(problem: Problem, seen: Observation, variables: Variables) -> Variables:
-    return {**variables, "inputs": problem.candidate.project(seen, variables["inputs"])}
+def _pulled(outputs: list[Tensor], leaves: Variables, cotangents: list[Tensor], *, keep: bool) -> Variables:
+    """Derivatives in every variable; zero in those that are fixed or play no part."""
+    moving = [name for name in leaves if not is_fixed(name)]
+    grads = torch.autograd.grad(
+        outputs, [leaves[name] for name in moving], cotangents, retain_graph=keep, allow_unused=True,
+        materialize_grads=True,
+    )  # fmt: skip
+    found = dict(zip(moving, grads, strict=True))
+    return {name: found[name] if name in found else torch.zeros_like(value) for name, value in leaves.items()}
 
 
-def _norms(value: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(value.flatten(1), dim=1)
+def _length(gradient: Variables) -> Tensor:
+    """Norm per group: of the images' coordinates where there are any, else of all variables."""
+    chosen = [gradient["inputs"]] if "inputs" in gradient else list(gradient.values())
+    return torch.linalg.vector_norm(torch.cat([value.flatten(1) for value in chosen], dim=1), dim=1)
+
+
+def _groups(variables: Variables) -> int:
+    return len(next(iter(variables.values())))
+
+
+def _widened(value: Tensor, groups: int) -> Tensor:
+    """One victim's tensor for any number of groups, without a copy."""
+    return value[:1].expand(groups, *value.shape[1:])

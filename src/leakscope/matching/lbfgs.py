@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.matching.optimisers import Evaluate, Evaluation, Project, State, Variables
+from leakscope.matching.optimisers import Evaluate, Evaluation, Project, State
+from leakscope.matching.variables import Variables
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from leakscope.matching.schedules import Schedule, constant
 from leakscope.matching.smoothing import blurred
-
-Variables = dict[str, Tensor]
+from leakscope.matching.variables import Variables
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,22 @@ class State:
 # A Gaussian narrower than this changes no pixel that matters.
 _NARROWEST = 0.4
 
-Evaluate = Callable[[Variables], Evaluation]
+# Signs and blurs are meant for pixels and label logits; a learned shift or a network's weights move plainly.
+_PIXELWISE = ("inputs", "labels")
+
+
+class Evaluate(Protocol):
+    """The objective as an optimiser sees it."""
+
+    def __call__(self, variables: Variables) -> Evaluation:
+        """Distance and gradient at `variables`."""
+        ...
+
+    def measure(self, variables: Variables) -> Tensor:
+        """Distance alone, cheaper."""
+        ...
+
+
 Project = Callable[[Variables], Variables]
 
 
@@ -56,12 +70,27 @@ class Optimiser(Protocol):
         ...
 
 
+@runtime_checkable
+class Seeded(Protocol):
+    """An optimiser that draws random numbers of its own."""
+
+    def seeded(self, seed: int) -> Optimiser:
+        """Return the same optimiser drawing from `seed`."""
+        ...
+
+
+def seeded(optimiser: Optimiser, seed: int) -> Optimiser:
+    """`optimiser` with its randomness fixed, where it has any."""
+    return optimiser.seeded(seed) if isinstance(optimiser, Seeded) else optimiser
+
+
 @dataclass(frozen=True)
 class Adam:
     """Adam, optionally on the sign of the gradient, with a smoothed gradient early on.
 
     The gradient of images is blurred with a standard deviation that falls from `smooth` times the
     image's side to nothing along the run: a Sobolev gradient, which finds coarse structure first.
+    `rates` gives single variables a factor of their own, as a mapping or as pairs.
     """
 
     lr: float = 0.1
@@ -70,6 +99,11 @@ class Adam:
     schedule: Schedule = constant
     smooth: float = 0.0
     epsilon: float = 1e-8
+    rates: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        # Pairs in order, so that two optimisers with the same rates are equal and hash alike.
+        object.__setattr__(self, "rates", tuple(sorted(dict(self.rates).items())))
 
     def evaluations(self, steps: int) -> int:
         """One evaluation a step."""
@@ -79,7 +113,7 @@ class Adam:
         """Run Adam with bias correction."""
         first = {name: torch.zeros_like(value) for name, value in start.items()}
         second = {name: torch.zeros_like(value) for name, value in start.items()}
-        variables = start
+        variables, factors = start, dict(self.rates)
         for step in range(steps):
             found = evaluate(variables)
             active = torch.isfinite(found.distance)
@@ -87,10 +121,10 @@ class Adam:
             moved: Variables = {}
             for name, value in variables.items():
                 gradient = _usable(found.gradient[name], active)
-                gradient = self._shaped(gradient, step / steps)
+                gradient = self._shaped(gradient, step / steps) if name in _PIXELWISE else gradient
                 first[name].lerp_(gradient, 1 - self.betas[0])
                 second[name].mul_(self.betas[1]).addcmul_(gradient, gradient, value=1 - self.betas[1])
-                rate = self.lr * self.schedule(step, steps) / (1 - self.betas[0] ** (step + 1))
+                rate = self.lr * self.schedule(step, steps) / (1 - self.betas[0] ** (step + 1)) * factors.get(name, 1.0)
                 spread = (second[name] / (1 - self.betas[1] ** (step + 1))).sqrt_().add_(self.epsilon)
                 moved[name] = value - rate * first[name] / spread
             variables = project(moved)
@@ -128,10 +162,43 @@ class SGD:
             moved: Variables = {}
             for name, value in variables.items():
                 gradient = _usable(found.gradient[name], active)
-                gradient = gradient.sign() if self.signed else gradient
+                gradient = gradient.sign() if self.signed and name in _PIXELWISE else gradient
                 # The first step has no past: velocity starts as the gradient itself.
                 velocity[name] = gradient.clone() if step == 0 else self.momentum * velocity[name] + gradient
                 moved[name] = value - rate * (gradient + self.momentum * velocity[name])
+            variables = project(moved)
+
+
+@dataclass(frozen=True)
+class RMSprop:
+    """Gradient over its running root mean square, with momentum: v ← μv + g/√E[g²]."""
+
+    lr: float = 1e-4
+    momentum: float = 0.99
+    decay: float = 0.99
+    schedule: Schedule = constant
+    epsilon: float = 1e-8
+
+    def evaluations(self, steps: int) -> int:
+        """One evaluation a step."""
+        return steps
+
+    def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
+        """Run RMSprop."""
+        squares = {name: torch.zeros_like(value) for name, value in start.items()}
+        velocity = {name: torch.zeros_like(value) for name, value in start.items()}
+        variables = start
+        for step in range(steps):
+            found = evaluate(variables)
+            active = torch.isfinite(found.distance)
+            yield State(step, variables, found, active)
+            rate = self.lr * self.schedule(step, steps)
+            moved: Variables = {}
+            for name, value in variables.items():
+                gradient = _usable(found.gradient[name], active)
+                squares[name].mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
+                velocity[name].mul_(self.momentum).addcdiv_(gradient, squares[name].sqrt().add_(self.epsilon))
+                moved[name] = value - rate * velocity[name]
             variables = project(moved)
 
 

@@ -11,16 +11,17 @@ from torch import Tensor, nn
 from leakscope import rng as random
 from leakscope.client import trainable
 from leakscope.errors import UsageError
-from leakscope.matching.candidates import Candidate, Pixels
+from leakscope.matching.candidates import Candidate, GeneratesLabels, Pixels
 from leakscope.matching.coarse import accelerated
-from leakscope.matching.distances import Clipped, Cosine, Denoised, Direction, Distance, Masked
+from leakscope.matching.distances import Clipped, Denoised, Direction, Distance, Masked, bind, is_scale_free
 from leakscope.matching.engine import Keep, Outcome, Problem, Stop, Watch, run
 from leakscope.matching.facts import Bounded, Fact, Sparse
 from leakscope.matching.labels import LabelRule, estimate_count
-from leakscope.matching.optimisers import Optimiser, Variables
+from leakscope.matching.optimisers import Optimiser, seeded
 from leakscope.matching.penalties import Penalty, TotalVariation
 from leakscope.matching.replays import Replay
 from leakscope.matching.routes import PlainRoute
+from leakscope.matching.variables import stacked
 from leakscope.threat import check_needs
 from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status
 
@@ -107,8 +108,12 @@ class GradientMatching:
             return replace(self, distance=Masked(self.distance))
         if isinstance(fact, Bounded):
             return replace(self, distance=Clipped(self.distance))
+        quieter = replace(self, distance=Denoised(self.distance, fact.variance))
+        if not isinstance(self.candidate, Pixels):
+            # A candidate with a prior of its own is steered by that prior already.
+            return quieter
         return replace(
-            self, distance=Denoised(self.distance, fact.variance), penalties=(TotalVariation(1.0, relative=True),),
+            quieter, penalties=(TotalVariation(1.0, relative=True),),
             candidate=Pixels(begin="normal", normalised=True), steps=max(300, min(self.steps, 2_000)),
             optimiser=accelerated(), keep="last",
         )  # fmt: skip
@@ -116,7 +121,8 @@ class GradientMatching:
     def _distance(self, seen: Observation) -> Distance:
         """The distance as it applies to this update: by direction where the scale of a delta is unknown."""
         scaleless = seen.update.kind == "delta" and seen.local is None
-        return Direction(self.distance) if scaleless and not isinstance(self.distance, Cosine) else self.distance
+        bound = bind(self.distance, seen)
+        return Direction(bound) if scaleless and not is_scale_free(bound) else bound
 
     def _count(self, seen: Observation) -> int:
         # What the scenario grants is a fact; the attack's own number is an assumption in its absence.
@@ -132,7 +138,8 @@ class GradientMatching:
         for attempt in range(self.retries + 1):
             problem = Problem(
                 [seen[i] for i in pending], self.candidate, self.replay, self._distance(seen[0]), self.penalties,
-                self.optimiser, self.steps, self.stop, self.keep,
+                seeded(self.optimiser, random.child_seed(seed, self.name, "optimiser", places[0], attempt)),
+                self.steps, self.stop, self.keep,
             )  # fmt: skip
             fixed = None if labels is None else labels[pending]
             outcome = self._attempt(problem, [places[i] for i in pending], fixed, count, seed, attempt, watch)
@@ -161,19 +168,19 @@ class GradientMatching:
         watch: Watch | None,
     ) -> Outcome:  # fmt: skip
         first = problem.seen[0]
-        inputs, logits = [], []
+        like = torch.empty(0, device=first.device, dtype=first.dtype)
+        logits = labels is None and not isinstance(self.candidate, GeneratesLabels)
+        groups = []
         for place in places:
             for restart in range(self.restarts):
                 path = (self.name, "victim", place, "restart", restart, "attempt", attempt)
                 begin = self.candidate.start(first, count, random.generator(seed, *path, "inputs"))
-                inputs.append(self.candidate.project(first, begin))
-                if labels is None:
+                if logits:
                     rng = random.generator(seed, *path, "labels")
-                    logits.append(random.normal((count, first.num_classes), rng, like=begin))
-        start: Variables = {"inputs": torch.stack(inputs)}
-        if labels is None:
-            start["labels"] = torch.stack(logits)
-        else:
+                    begin["labels"] = random.normal((count, first.num_classes), rng, like=like)
+                groups.append(begin)
+        start = self.candidate.project(first, stacked(groups))
+        if labels is not None:
             labels = labels.repeat_interleave(self.restarts, 0)
         return run(problem, start, labels, watch=watch)
 
@@ -192,7 +199,7 @@ class GradientMatching:
             history=tuple(outcome.history[:, chosen].tolist()),
             target_probabilities=soft,
             evaluations=outcome.evaluations,
-            notes=(*seen.notes, outcome.route),
+            notes=(*seen.notes, outcome.route, *outcome.notes[chosen]),
         )
 
 
