@@ -7,18 +7,19 @@ that drifted from the step it replays would silently weaken every attack.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakscope import rng as random
-from leakscope.errors import BadInputError
+from leakscope.errors import BadInputError, UnsuitableError
+from leakscope.networks import check_output, check_weights
 from leakscope.tensors import all_finite, detach, subtract
-from leakscope.threat import check_output
 from leakscope.types import (
     Batch,
     ClientStep,
@@ -51,13 +52,38 @@ def replay_gradient(
     """∇_W loss(model(inputs; W), targets), differentiable in `inputs` and `targets`."""
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     # A caller's no_grad must not turn the one derivative this is about off.
-    with torch.enable_grad():
-        output = check_output(functional_call(model, {**buffers, **parameters}, (inputs,)))
-        value = loss(output, targets)
+    with torch.enable_grad(), _twice_differentiable(model):
+        value = loss(_logits(model, {**buffers, **parameters}, inputs), targets)
         grads = torch.autograd.grad(
             value, list(parameters.values()), create_graph=create_graph, allow_unused=True, materialize_grads=True
         )
     return dict(zip(parameters, grads, strict=True))
+
+
+@contextmanager
+def second_derivative() -> Iterator[None]:
+    """Name the reason where a layer in the block turns out to have one derivative only."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "derivative for" not in str(error):
+            raise
+        raise UnsuitableError(
+            f"the network has no second derivative ({error}), and matching gradients needs one; replace the layer by "
+            "one made of plain tensor operations, or use an attack in closed form (fc-inversion)"
+        ) from error
+
+
+def _logits(model: nn.Module, state: Tensors, inputs: Tensor) -> Tensor:
+    try:
+        return check_output(functional_call(model, dict(state), (inputs,)))
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UnsuitableError(
+            f"batch normalisation in training mode cannot normalise {len(inputs)} example of one value per channel: "
+            "there is no such update; use two examples or more, or put the model in evaluation mode"
+        ) from error
 
 
 def replay_local(
@@ -133,6 +159,7 @@ def share(
     `model` is the network the federation trains; a defence that changes it must have been
     applied with `defence.harden` before. The model is not modified.
     """
+    check_weights(model)
     check_targets(model, batch)
     step = client_step(local, loss)
     if defence is not None:
@@ -149,7 +176,8 @@ def check_targets(model: nn.Module, batch: Batch) -> None:
         return
     if batch.targets.dtype != torch.long:
         raise BadInputError(f"class labels must be int64, got {batch.targets.dtype}; convert them with .long()")
-    classes = _probed(model, batch).shape[1]
+    # One logit tells two classes apart, under a logistic loss.
+    classes = max(2, _probed(model, batch).shape[1])
     low, high = int(batch.targets.min()), int(batch.targets.max())
     if low < 0 or high >= classes:
         raise BadInputError(
@@ -186,4 +214,18 @@ def _own_randomness(rng: Generator) -> Iterator[None]:
     seed = int(torch.randint(2**62, (1,), generator=rng))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _twice_differentiable(model: nn.Module) -> Iterator[None]:
+    """Let forward passes in the block use kernels that have a second derivative.
+
+    The fused attention kernels and cuDNN's recurrent layers have none; the plain ones compute the
+    same.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if torch.backends.cudnn.enabled and any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         yield

@@ -5,9 +5,7 @@ A ⊃ B ⊃ C ⊃ D ⊃ E. Model, update and input shape are known in every one 
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,12 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakscope.errors import BadInputError, KnowledgeError, UsageError, suggest
+from leakscope.fit import as_precise, check_fits, check_labels, check_not_zero, not_shared
+from leakscope.networks import Settled, batch_statistics, freeze, noise_inputs, settle, tokens_refused
+from leakscope.networks import check_output as check_output  # callers know it from here
+from leakscope.suspicion import find_head, is_cross_entropy, suspicions
 from leakscope.types import Batch, Knowledge, Loss, Observation, SealedUpdate, SharedUpdate, Tensors
 
 _SIZE = frozenset({Knowledge.BATCH_SIZE})
 _TRAINING = _SIZE | {Knowledge.LEARNING_RATE, Knowledge.LOCAL_STEPS}
-_NORMALISATION = (nn.modules.batchnorm._BatchNorm,)
-_DROPOUT = (nn.modules.dropout._DropoutNd,)
 
 
 @dataclass(frozen=True)
@@ -108,35 +108,88 @@ def observe_many(
     """Observations of several victims of one already frozen model, which they share."""
     rung = get_scenario(scenario)
     shape = _input_shape(input_shape, truths[0])
-    classes = num_classes or probe_outputs(frozen, shape)
+    settled = settle(frozen, shape)
+    readable = [_readable(update, frozen) for update in updates]
+    common = _Common.of(settled, shape, rung, declared=num_classes, loss=loss, notes=notes)
     labels = targets or [None] * len(updates)
-    function = loss or functional.cross_entropy
-    known = [given if truth is None else truth.targets for truth, given in zip(truths, labels, strict=True)]
     return [
-        _observe_one(frozen, update, rung, truth, one, shape, classes, function, notes)
-        for update, truth, one in zip(updates, truths, known, strict=True)
+        _observe_one(common, update, truth, _labels(common, update, truth, given))
+        for update, truth, given in zip(readable, truths, labels, strict=True)
     ]
 
 
-def _observe_one(
-    frozen: nn.Module, update: SharedUpdate | SealedUpdate, rung: Scenario, truth: Batch | None,
-    labels: Tensor | None, shape: tuple[int, ...], classes: int, loss: Loss, notes: tuple[str, ...],
-) -> Observation:  # fmt: skip
+@dataclass(frozen=True)
+class _Common:
+    """What all victims of one model share."""
+
+    model: nn.Module
+    head: nn.Linear | None
+    rung: Scenario
+    shape: tuple[int, ...]
+    classes: int
+    loss: Loss
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, settled: Settled, shape: tuple[int, ...], rung: Scenario, *, declared: int | None, loss: Loss | None,
+        notes: tuple[str, ...],
+    ) -> _Common:  # fmt: skip
+        function = loss or functional.cross_entropy
+        softmax = is_cross_entropy(function)
+        if softmax and declared not in (None, settled.outputs):
+            raise BadInputError(
+                f"num_classes={declared} was declared, the model returns {settled.outputs} logits; "
+                "leave num_classes out, or pass the model the update was computed on"
+            )
+        head = find_head(settled.model, noise_inputs(settled.model, shape)) if softmax else None
+        classes = declared or settled.outputs
+        return cls(settled.model, head, rung, shape, classes, function, (*notes, *settled.notes))
+
+
+def _readable(update: SharedUpdate | SealedUpdate, frozen: nn.Module) -> SharedUpdate:
     if isinstance(update, SealedUpdate):
         raise UsageError(f"the update is sealed ({update.scheme}); no attack can read it, record it as sealed")
     check_fits(update.tensors, frozen)
-    if labels is None and Knowledge.LABELS in rung.grants:
-        raise UsageError(f"scenario {rung.name!r} grants the labels, so they must be given; use C, D or E without them")
+    return update
+
+
+def _labels(common: _Common, update: SharedUpdate, truth: Batch | None, given: Tensor | None) -> Tensor | None:
+    """The true labels, whether granted or not."""
+    labels = given if truth is None else truth.targets
+    if labels is None:
+        if Knowledge.LABELS in common.rung.grants:
+            raise UsageError(
+                f"scenario {common.rung.name!r} grants the labels, so they must be given; use C, D or E without them"
+            )
+        return None
+    if is_cross_entropy(common.loss):
+        check_labels(labels, common.classes)
+    if truth is None and update.num_examples not in (None, len(labels)):
+        raise BadInputError(
+            f"{len(labels)} targets were given for an update of {update.num_examples} examples; "
+            "give one target per example"
+        )
+    return labels
+
+
+def _observe_one(common: _Common, update: SharedUpdate, truth: Batch | None, labels: Tensor | None) -> Observation:
+    check_not_zero(update.tensors)
+    rung, model = common.rung, common.model
     size = update.num_examples if labels is None else len(labels)
+    granted = size if Knowledge.BATCH_SIZE in rung.grants else None
     public = update if rung.grants >= _TRAINING else _without_training(update, rung)
+    doubts = suspicions(common.head, public, model=model, num_examples=granted)
+    precise = as_precise(public, model)
     return Observation(
-        model=frozen, update=public, loss=loss, input_shape=shape, num_classes=classes,
-        scenario=rung.name, knowledge=rung.grants, notes=notes,
+        model=model, update=precise, loss=common.loss, input_shape=common.shape,
+        num_classes=common.classes, scenario=rung.name, knowledge=rung.grants,
+        notes=(*common.notes, *not_shared(public, model), *doubts),
         bounds=truth.bounds if truth is not None else (0.0, 1.0),
-        num_examples=size if Knowledge.BATCH_SIZE in rung.grants else None,
-        targets=_granted_targets(labels, rung),
+        num_examples=granted,
+        targets=_granted_targets(labels, rung, precise),
         local=public.local,
-        batch_statistics=_granted_statistics(frozen, truth, rung),
+        batch_statistics=_granted_statistics(model, truth, rung),
     )  # fmt: skip
 
 
@@ -146,108 +199,20 @@ def _without_training(update: SharedUpdate, rung: Scenario) -> SharedUpdate:
     return SharedUpdate(update.kind, update.tensors, num_examples=size, local=None, buffers=update.buffers)
 
 
-def _granted_targets(labels: Tensor | None, rung: Scenario) -> Tensor | None:
+def _granted_targets(labels: Tensor | None, rung: Scenario, update: SharedUpdate) -> Tensor | None:
     if labels is None or Knowledge.LABELS not in rung.grants:
         return None
+    if labels.is_floating_point():
+        return labels.to(torch.promote_types(labels.dtype, next(iter(update.tensors.values())).dtype), copy=True)
     # Without the order only the multiset of labels is known: sorting removes the rest.
-    ordered = Knowledge.LABEL_ORDER in rung.grants or labels.is_floating_point()
+    ordered = Knowledge.LABEL_ORDER in rung.grants
     return labels.clone() if ordered else labels.sort().values
 
 
 def _granted_statistics(model: nn.Module, truth: Batch | None, rung: Scenario) -> Tensors | None:
     if truth is None or Knowledge.BATCH_STATISTICS not in rung.grants:
         return None
-    return batch_statistics(model, truth.inputs)
-
-
-def batch_statistics(model: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
-    """Mean and variance of what each batch-normalisation layer receives for `inputs`."""
-    found: dict[str, Tensor] = {}
-
-    def record(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(_module: nn.Module, received: tuple[Tensor, ...]) -> None:
-            dims = [d for d in range(received[0].ndim) if d != 1]
-            found[f"{name}.mean"] = received[0].mean(dims)
-            found[f"{name}.var"] = received[0].var(dims, unbiased=False)
-
-        return hook
-
-    state = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with ExitStack() as stack, torch.no_grad():
-        for name, module in model.named_modules():
-            if isinstance(module, _NORMALISATION):
-                stack.callback(module.register_forward_pre_hook(record(name)).remove)
-        if any(isinstance(m, _NORMALISATION) for m in model.modules()):
-            torch.func.functional_call(model, state, (inputs,))
-    return found
-
-
-def freeze(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
-    """Return a private copy of `model` for observations, with notes on what had to change.
-
-    The copy keeps the training or evaluation mode of the original. Dropout is switched off:
-    the attacker does not know the mask.
-    """
-    frozen = copy.deepcopy(model)
-    notes: list[str] = []
-    for name, module in frozen.named_modules():
-        if isinstance(module, _DROPOUT) and module.training and module.p > 0:
-            module.eval()
-            notes.append(f"dropout {name!r} was active at the client; the attacker does not know its mask")
-    return frozen, tuple(notes)
-
-
-def probe_outputs(model: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """Number of classes of `model`, found by one forward pass on a grey example."""
-    reference = next(model.parameters(), torch.zeros(()))
-    # Two examples: batch normalisation in training mode refuses one.
-    grey = torch.full((2, *input_shape), 0.5, device=reference.device, dtype=reference.dtype)
-    state = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    try:
-        with torch.no_grad():
-            output = torch.func.functional_call(model, state, (grey,))
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise BadInputError(
-            f"the model does not accept inputs of shape {list(grey.shape)}: {error}; "
-            "pass the input_shape it was built for"
-        ) from error
-    return check_output(output).shape[1]
-
-
-def check_output(output: object) -> Tensor:
-    """Insist on one tensor of logits [n, classes]; a wrapper must unpack anything else."""
-    if isinstance(output, Tensor) and output.ndim == 2:
-        return output
-    came = f"a tensor of shape {list(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-    raise BadInputError(
-        f"the model must return one tensor of logits [n, classes], got {came}; "
-        "wrap it in a module whose forward returns the logits alone"
-    )
-
-
-def check_fits(tensors: Tensors, model: nn.Module) -> None:
-    """Insist that every shared tensor is a parameter of `model` with the same shape, and finite."""
-    parameters = dict(model.named_parameters())
-    for name, value in tensors.items():
-        if name not in parameters:
-            raise BadInputError(f"update tensor {name!r} is not a parameter of the model.{suggest(name, parameters)}")
-        if value.shape != parameters[name].shape:
-            raise BadInputError(
-                f"update tensor {name!r} has shape {list(value.shape)}, the model's parameter has "
-                f"{list(parameters[name].shape)}; the update comes from another model"
-            )
-        if value.dtype != parameters[name].dtype or value.device != parameters[name].device:
-            raise BadInputError(
-                f"update tensor {name!r} is {value.dtype} on {value.device}, the model's parameter "
-                f"{parameters[name].dtype} on {parameters[name].device}; convert one of them with .to()"
-            )
-        if not parameters[name].requires_grad:
-            raise BadInputError(
-                f"update tensor {name!r} belongs to a parameter that gets no gradient; "
-                "call requires_grad_(True) on the parameters the client trained"
-            )
-        if not bool(torch.isfinite(value).all()):
-            raise BadInputError(f"update tensor {name!r} holds NaN or Inf; no attack can be trusted on it")
+    return batch_statistics(model, truth.inputs.to(noise_inputs(model, tuple(truth.inputs.shape[1:]))))
 
 
 def _input_shape(given: Sequence[int] | None, truth: Batch | None) -> tuple[int, ...]:
@@ -255,4 +220,6 @@ def _input_shape(given: Sequence[int] | None, truth: Batch | None) -> tuple[int,
         return tuple(int(side) for side in given)
     if truth is None:
         raise UsageError("observe needs input_shape=(channels, height, width) when truth is not given")
+    if not truth.inputs.is_floating_point():
+        raise tokens_refused()
     return tuple(truth.inputs.shape[1:])

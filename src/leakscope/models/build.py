@@ -13,11 +13,14 @@ from leakscope.models import initialise
 from leakscope.models.convnet import convnet, convnet_9
 from leakscope.models.initialise import Rule
 from leakscope.models.lenet import lenet5, lenet_dlg, lenet_grnn
+from leakscope.models.lstm import initialise_lstm, lstm
 from leakscope.models.mlp import mlp
 from leakscope.models.normalise import Constants, resolve_constants
 from leakscope.models.plan import ACTIVATIONS, Plan
 from leakscope.models.resnet import resnet18, resnet20, resnet20_4, resnet32, resnet34, resnet50
+from leakscope.models.rgap import cnn6, fcn3
 from leakscope.models.vgg import vgg16
+from leakscope.models.vit import initialise_vit, vit
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Network:
     make: Callable[[Plan], nn.Module]
     activation: str = "relu"
     init: Rule = initialise.default
+    default: Rule = initialise.default
     smallest: int = 1
     hidden: tuple[int, ...] = ()
 
@@ -36,6 +40,8 @@ _NETWORKS = {
     "lenet-grnn": Network(lenet_grnn, activation="sigmoid", init=initialise.uniform, smallest=16),
     "lenet5": Network(lenet5, activation="sigmoid", smallest=12),
     "mlp": Network(mlp, hidden=(256, 128)),
+    "fcn3": Network(fcn3, activation="leaky-relu", hidden=(1_000, 100)),
+    "cnn6": Network(cnn6, activation="leaky-relu"),
     "convnet": Network(convnet, smallest=9),
     "convnet-9": Network(convnet_9, smallest=9),
     "resnet20": Network(resnet20, init=initialise.kaiming_fan_in),
@@ -45,6 +51,8 @@ _NETWORKS = {
     "resnet34": Network(resnet34, init=initialise.kaiming_fan_out),
     "resnet50": Network(resnet50, init=initialise.kaiming_fan_out),
     "vgg16": Network(vgg16, init=initialise.vgg, smallest=32),
+    "vit": Network(vit, activation="gelu", init=initialise_vit, default=initialise_vit, smallest=2),
+    "lstm": Network(lstm, activation="none", init=initialise_lstm, default=initialise_lstm),
 }
 
 
@@ -76,7 +84,7 @@ def build(
         in_channels: Channels of the images.
         image_size: Side of the square images.
         seed: The same seed gives the same weights; a parameter's numbers depend on its name and shape only.
-        activation: "relu" or "sigmoid"; None is the paper's.
+        activation: "relu", "leaky-relu" (slope 0.2), "sigmoid" or "gelu"; None is the paper's.
         init: "paper" (also None), "default" (PyTorch's) or "uniform" (U(−0.5, 0.5), biases included).
         normalise: Name of a data set with known constants, a (mean, std) pair, or None for none.
         hidden: Widths of the hidden layers, for "mlp" only.
@@ -95,12 +103,12 @@ def build(
         num_classes=num_classes,
         in_channels=in_channels,
         image_size=image_size,
-        activation=_choose("activation", activation or network.activation, ACTIVATIONS),
+        activation=_activation(name, activation),
         mean=mean,
         std=std,
         hidden=_hidden(name, hidden),
     )
-    rules = {"paper": network.init, "default": initialise.default, "uniform": initialise.uniform}
+    rules = {"paper": network.init, "default": network.default, "uniform": initialise.uniform}
     rule = _choose("init", init or "paper", rules)
     # On the meta device no layer draws numbers for weights that are about to be replaced.
     with torch.device("meta"):
@@ -130,6 +138,15 @@ def _hidden(name: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
     if not all(isinstance(width, int) and width >= 1 for width in hidden):
         raise UsageError(f"hidden needs whole widths ≥ 1, got {hidden!r}")
     return tuple(hidden)
+
+
+def _activation(name: str, activation: str | None) -> Callable[[], nn.Module]:
+    usual = _NETWORKS[name].activation
+    if usual == "none":
+        if activation is not None:
+            raise UsageError(f"{name!r} has no activation to choose, got activation={activation!r}; leave it out")
+        return nn.Identity
+    return _choose("activation", activation or usual, ACTIVATIONS)
 
 
 def _choose(label: str, value: str, options: dict[str, Callable]) -> Callable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 
@@ -13,7 +14,12 @@ from leakscope.models.normalise import Normalise
 Activation = Callable[[], nn.Module]
 
 # Never in place: an attack differentiates twice and hooks read the values before the activation.
-ACTIVATIONS: dict[str, Activation] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": nn.ReLU,
+    "leaky-relu": partial(nn.LeakyReLU, 0.2),
+    "sigmoid": nn.Sigmoid,
+    "gelu": nn.GELU,
+}
 
 
 @dataclass(frozen=True)

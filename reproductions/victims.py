@@ -1,0 +1,110 @@
+"""Victims that the rows share: networks, real images, and what a server sees of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
+from statistics import median
+
+import numpy as np
+import torch
+from PIL import Image, ImageEnhance
+from torch import Tensor, nn
+
+import leakscope as ls
+from leakscope.metrics import guess_baseline
+from leakscope.types import Attack, Batch, Observation
+
+from reproductions.rows import Measured, Say, median_at_least
+
+# Away from the images that schedules were tuned on (101–107).
+FIRST = 300
+
+
+def small_convnet(seed: int) -> nn.Module:
+    """Three convolutions with ReLU, 32 × 32 in, 10 classes out: 22,000 weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = [[nn.Conv2d(i, o, 3, stride=2, padding=1), nn.ReLU()] for i, o in pairwise((3, 24, 32, 32))]
+        return nn.Sequential(*chain(*layers), nn.Flatten(), nn.Linear(32 * 4 * 4, 10)).eval()
+
+
+def wide_convnet(seed: int) -> nn.Module:
+    """Four convolutions with ReLU and two poolings, 32 × 32 in: 60,000 weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(3, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 48, 3, padding=1, stride=2), nn.ReLU(),
+            nn.Conv2d(48, 48, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(48, 48, 3, padding=1), nn.ReLU(),
+            nn.MaxPool2d(2), nn.Flatten(), nn.Linear(48 * 16, 10),
+        ).eval()  # fmt: skip
+
+
+def named(name: str, **options: object) -> Callable[[int], nn.Module]:
+    """A reference network for CIFAR-10 as a function of its seed."""
+    return lambda seed: ls.models.build(name, num_classes=10, seed=seed, **options).eval()  # type: ignore[arg-type]
+
+
+def cifar10(*indices: int) -> Batch:
+    """Test images of CIFAR-10."""
+    return ls.data.load("cifar10", split="test", indices=list(indices))
+
+
+def seen_by(model: nn.Module, batch: Batch, *, scenario: str = "C", local: ls.LocalTraining | None = None) -> Observation:
+    """What a server sees of an undefended client."""
+    return ls.observe(model, ls.share(model, batch, local=local), scenario=scenario, truth=batch)
+
+
+def psnr_of(attack: Attack, seen: Observation, batch: Batch, *, seed: int) -> float:
+    """Mean PSNR over the batch, after assignment."""
+    return float(ls.score(attack.reconstruct(seen, seed), batch).psnr.mean())
+
+
+def above_chance(
+    make: Callable[[], Attack],
+    network: Callable[[int], nn.Module],
+    *,
+    victims: int = 8,
+    batch: int = 1,
+    scenario: str = "B",
+    margin: float = 3.0,
+    local: Callable[[], ls.LocalTraining] | None = None,
+) -> Callable[[Say], Measured]:
+    """Median PSNR over victims against the median blind guess."""
+
+    def measure(say: Say) -> Measured:
+        values, chance = [], []
+        for victim in range(victims):
+            private = cifar10(*range(FIRST + victim * batch, FIRST + (victim + 1) * batch))
+            seen = seen_by(network(victim), private, scenario=scenario, local=local() if local else None)
+            values.append(psnr_of(make(), seen, private, seed=victim))
+            chance.append(float(guess_baseline(private).mean()))
+            say(f"    victim {victim}: {values[-1]:.1f} dB, blind guess {chance[-1]:.1f} dB")
+        guess = median(chance)
+        return median_at_least(values, guess + margin, note=f"blind guess {guess:.1f} dB")
+
+    return measure
+
+
+def trained_on(model: nn.Module, indices: Sequence[int]) -> nn.Module:
+    """The next global model: thirty local steps of another client were added to it."""
+    others = cifar10(*indices)
+    update = ls.share(model, others, local=ls.LocalTraining(lr=0.05, steps=30, batch_size=16))
+    assert isinstance(update, ls.SharedUpdate)
+    later = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, parameter in later.named_parameters():
+            parameter.add_(update.tensors[name])
+    return later
+
+
+def policy_3_1_7(image: Tensor) -> Tensor:
+    """Policy 3-1-7 on one picture [3, h, w], as Pillow does it: content left, more contrast, content up."""
+    picture = Image.fromarray((image.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8))
+    width, height = picture.size
+    affine = Image.Transform.AFFINE
+    picture = picture.transform(picture.size, affine, (1, 0, 0.45317 * width, 0, 1, 0), fillcolor=(0, 0, 0))
+    picture = ImageEnhance.Contrast(picture).enhance(1.3333)
+    picture = picture.transform(picture.size, affine, (1, 0, 0, 0, 1, 0.10070 * height), fillcolor=(0, 0, 0))
+    return torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1).float() / 255

@@ -1,0 +1,154 @@
+"""What an update gives away about itself: is it what it was declared to be?
+
+Softmax and cross-entropy leave marks on the layer behind the logits. With logits z = W h + b the mean
+gradient is ∂L/∂b = mean(p − y) and ∂L/∂W = mean((p − y) hᵀ), where p = softmax(z):
+
+- Σ_c ∂L/∂b_c = 0 and Σ_c ∂L/∂W_c = 0, for every batch, every target and every number of local steps;
+- Σ_c |∂L/∂b_c| ≤ 2, for a mean;
+- ∂L/∂b_c < 0 only where class c occurs: in at most as many classes as there are examples;
+- for one example ∂L/∂W / ∂L/∂b = h, so that p = softmax(W h + b) and y = p − ∂L/∂b follow: y has no
+  negative entry unless W and b are another model's.
+
+Noise, pruning and quantisation break these marks as a wrong declaration does. So nothing is refused
+here: a broken mark becomes a note, which follows the observation into the report.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from leakscope.types import Loss, SharedUpdate
+
+# Rounding in half precision stays below this; a change that matters does not.
+_ROUNDING = 0.02
+# How close to rank one a weight gradient must be to be read as that of one example.
+_ONE_EXAMPLE = 1e-3
+
+CHANGED = (
+    "the last layer's gradient does not sum to zero over the classes, as every gradient of softmax cross-entropy does: "
+    "the update was changed before sharing (noise, pruning, quantisation, weight decay), or another loss was used"
+)
+TOO_LARGE = (
+    "the last bias gradient is larger than any mean of cross-entropy gradients can be: it was summed over examples, "
+    "scaled, or changed before sharing"
+)
+REVERSED = (
+    "the last layer's gradient has its signs reversed: the update declared as {kind} looks like a {other}; "
+    "declare it as kind={other!r}, or correct the number of examples"
+)
+TOO_MANY = (
+    "the last bias gradient is negative for more classes than there are examples: the number of examples is wrong, "
+    "the labels are soft, or the update was changed before sharing"
+)
+ANOTHER_MODEL = (
+    "the last layer's gradient does not follow from the last layer's weights: the update comes from another model or "
+    "another round, or was changed before sharing; attack it with the weights the client started from"
+)
+
+
+def suspicions(
+    head: nn.Linear | None, update: SharedUpdate, *, model: nn.Module, num_examples: int | None
+) -> tuple[str, ...]:
+    """Notes on marks that `update` should bear and does not; none where there is nothing to check.
+
+    `head` is the layer of `model` that computes the logits, for updates of softmax cross-entropy.
+    """
+    if head is None or head.out_features < 2:
+        return ()
+    names = {id(value): name for name, value in model.named_parameters()}
+    weight = update.tensors.get(names.get(id(head.weight), ""))
+    bias = update.tensors.get(names.get(id(head.bias), ""))
+    if weight is None or not bool(weight.any()):
+        return ()
+    if bias is None:
+        return (CHANGED,) if _imbalance(weight) > 5 * _ROUNDING else ()
+    if _imbalance(bias, _last_digits(update, bias, head.bias)) > _ROUNDING:
+        return (CHANGED,)
+    # Signs as those of a gradient; the length matters only where it is known.
+    factor = 1.0 if update.kind == "gradient" else -1.0
+    return _of_bias(head, update, weight.double() * factor, bias.double() * factor, num_examples)
+
+
+def is_cross_entropy(loss: Loss) -> bool:
+    """Whether `loss` is known to be the mean of softmax cross-entropy."""
+    return loss is functional.cross_entropy or (isinstance(loss, nn.CrossEntropyLoss) and loss.reduction == "mean")
+
+
+def find_head(model: nn.Module, probe: Tensor) -> nn.Linear | None:
+    """The linear layer whose output *is* the model's output, if its weights serve nowhere else."""
+    found: list[tuple[nn.Module, Tensor]] = []
+
+    def record(module: nn.Module, _received: tuple[Tensor, ...], output: Tensor) -> None:
+        found.append((module, output))
+
+    state = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with ExitStack() as stack, torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                stack.callback(module.register_forward_hook(record).remove)
+        output = torch.func.functional_call(model, state, (probe,))
+    heads = [module for module, value in found if value.shape == output.shape and torch.equal(value, output)]
+    if not heads or not isinstance(heads[-1], nn.Linear):
+        return None
+    head = heads[-1]
+    uses = sum(module is head for module, _output in found)
+    owners = sum(value is head.weight for _name, value in model.named_parameters(remove_duplicate=False))
+    return head if uses == owners == 1 else None
+
+
+def _of_bias(
+    head: nn.Linear, update: SharedUpdate, weight: Tensor, bias: Tensor, num_examples: int | None
+) -> tuple[str, ...]:
+    if not bool(bias.any()):
+        return ()
+    features = (bias @ weight) / bias.square().sum()
+    residual = float((weight - torch.outer(bias, features)).norm() / weight.norm())
+    prediction = (head.weight.detach().double() @ features + head.bias.detach().double()).softmax(0)
+    alone = residual < (_ONE_EXAMPLE if num_examples == 1 else _ONE_EXAMPLE / 10) and num_examples in (None, 1)
+    if _reversed(bias, prediction if alone else None, num_examples):
+        other = "delta" if update.kind == "gradient" else "gradient"
+        return (REVERSED.format(kind=update.kind, other=other),)
+    if num_examples is not None and int((bias < -_ROUNDING * bias.abs().max()).sum()) > num_examples:
+        return (TOO_MANY,)
+    if update.kind == "delta":
+        if update.local is None or update.local.steps > 1:
+            return ()
+        bias = bias / update.local.lr
+    if float(bias.abs().sum()) > 2 * (1 + _ROUNDING):
+        return (TOO_LARGE,)
+    # The distance from rank one tells how many digits the shared numbers have.
+    foreign = float((prediction - bias).min()) < -max(1e-3, 100 * residual)
+    return (ANOTHER_MODEL,) if residual < _ONE_EXAMPLE and foreign else ()
+
+
+def _reversed(bias: Tensor, prediction: Tensor | None, num_examples: int | None) -> bool:
+    """Whether −`bias` could be the gradient of so few examples, and `bias` could not."""
+    if prediction is not None and _fits_one(-bias, prediction) > 0.99 and _fits_one(bias, prediction) < 0.9:
+        return True
+    size = _ROUNDING * bias.abs().max()
+    negative, positive = int((bias < -size).sum()), int((bias > size).sum())
+    return num_examples is not None and positive <= num_examples < negative
+
+
+def _fits_one(bias: Tensor, prediction: Tensor) -> float:
+    """Cosine with p − e_y for the likeliest label y."""
+    expected = prediction.clone()
+    expected[bias.argmin()] -= 1
+    return float(torch.cosine_similarity(bias, expected, dim=0))
+
+
+def _imbalance(gradient: Tensor, slack: float = 0.0) -> float:
+    """How far the rows of a gradient [classes, …] are from cancelling out, relative to their size."""
+    rows = gradient.double().reshape(len(gradient), -1)
+    rest = float(rows.sum(0).norm()) - slack
+    return rest / max(float(rows.norm(dim=1).sum()), 1e-300)
+
+
+def _last_digits(update: SharedUpdate, bias: Tensor, parameter: Tensor) -> float:
+    """Rounding error of the sum: entries are differences of numbers of size one, or of two weights."""
+    size = float(len(bias)) if update.kind == "gradient" else float(parameter.detach().abs().sum())
+    return 4 * torch.finfo(bias.dtype).eps * size
