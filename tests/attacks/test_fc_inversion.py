@@ -4,12 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.attacks.fc_inversion import fc_inversion
+from leakscope import data
+from leakscope.attacks.fc_inversion import fc_inversion, layer_inputs
 from leakscope.client import share
 from leakscope.errors import UnsuitableError
 from leakscope.matching.facts import Bounded, Noise, Sparse
 from leakscope.metrics import score
 from leakscope.models import build
+from leakscope.models.rgap import logistic_loss
 from leakscope.rng import generator, normal_like
 from leakscope.threat import observe
 from leakscope.types import Batch, LocalTraining, SharedUpdate, Status
@@ -46,11 +48,120 @@ def test_a_delta_of_one_step_is_inverted_without_knowing_the_rate():
     torch.testing.assert_close(fc_inversion().reconstruct(seen).inputs, batch.inputs, rtol=0, atol=1e-9)
 
 
-def test_several_examples_give_a_mixture_and_the_notes_say_so():
-    found = fc_inversion().reconstruct(seen_of(dense(), batch_of([1, 2]), scenario="C"))
-    assert any("2 examples behind one update" in note for note in found.notes)
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_rows_that_every_example_reaches_give_a_mixture_which_is_no_evidence(count):
+    found = fc_inversion().reconstruct(seen_of(dense(), batch_of(list(range(4))[:count] * 2), scenario="C"))
+    assert found.status is Status.DIVERGED
+    assert any("the result is their mixture" in note for note in found.notes)
     assert found.loss > 1e-3
     assert len(found.inputs) == 1
+
+
+def rectified(*, classes=10, hidden=512, dtype=torch.float32, seed=0, **options):
+    model = build("mlp", num_classes=classes, in_channels=1, image_size=8, hidden=[hidden], seed=seed, **options)
+    return model.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scenario", ["A", "C", "E"])
+def test_examples_that_reach_rows_alone_are_isolated_exactly_with_their_labels(scenario, dtype):
+    batch = data.load("digits", split="test", indices=[0, 1, 2, 3]).to(dtype)
+    seen = seen_of(rectified(dtype=dtype, normalise="mnist"), batch, scenario=scenario)
+    found = fc_inversion().reconstruct(seen)
+    measured = score(found, batch)
+    assert found.status is Status.OK
+    assert len(found.inputs) == 4
+    assert float(measured.psnr.min()) > 80
+    assert measured.label_correct.all()
+    assert found.loss < 1e-4
+    assert fc_inversion().evaluate(seen, found) == found.loss
+    assert any("examples isolated" in note for note in found.notes)
+
+
+def test_what_is_not_isolated_is_left_out_and_nothing_false_is_returned():
+    batch = data.load("digits", split="test", indices=list(range(8)))
+    found = fc_inversion().reconstruct(seen_of(rectified(hidden=128), batch, scenario="C"))
+    measured = score(found, batch)
+    paired = measured.assignment >= 0
+    assert 1 <= len(found.inputs) < 8
+    assert int(paired.sum()) == len(found.inputs)
+    assert float(measured.psnr[paired].min()) > 80
+    assert any(f"{len(found.inputs)} of 8 examples isolated" in note for note in found.notes)
+
+
+def test_a_single_logit_makes_rows_agree_on_mixtures_which_the_replay_unmasks():
+    images = data.load("digits", split="test", indices=[0, 1, 2]).inputs
+    batch = Batch(images, torch.tensor([0, 1, 1]))
+    model = rectified(classes=1)
+    seen = observe(model, shared(model, batch, loss=logistic_loss), scenario="C", truth=batch, loss=logistic_loss)
+    found = fc_inversion().reconstruct(seen)
+    measured = score(found, batch)
+    assert found.status is Status.OK
+    assert float(measured.psnr[measured.assignment >= 0].min()) > 80
+
+
+def test_a_loss_that_cannot_be_replayed_asks_for_three_rows():
+    def whole(logits, targets):
+        if len(logits) == 1:
+            raise ValueError("this loss compares examples")
+        return nn.functional.cross_entropy(logits, targets)
+
+    batch = data.load("digits", split="test", indices=[0, 1, 2])
+    model = rectified()
+    seen = observe(model, shared(model, batch, loss=whole), scenario="C", truth=batch, loss=whole)
+    found = fc_inversion().reconstruct(seen)
+    measured = score(found, batch)
+    assert found.targets is None
+    assert float(measured.psnr[measured.assignment >= 0].min()) > 80
+
+
+def test_the_input_of_every_linear_layer_is_read_exactly():
+    model = build("lenet5", num_classes=10, in_channels=1, image_size=16, seed=1).double()
+    batch = batch_of([3], shape=(1, 16, 16))
+    received = {}
+    for name in ("fc1", "fc2", "fc3"):
+        layer = model.get_submodule(name)
+        layer.register_forward_pre_hook(lambda _m, values, name=name: received.setdefault(name, values[0].detach()))
+    with torch.no_grad():
+        model(batch.inputs)
+    for name in ("fc1", "fc2", "fc3"):
+        model.get_submodule(name)._forward_pre_hooks.clear()
+    found = layer_inputs(seen_of(model, batch, scenario="E", local=LocalTraining(lr=1e-2)))
+    assert list(found) == ["fc1", "fc2", "fc3"]
+    for name, values in found.items():
+        torch.testing.assert_close(values, received[name], rtol=0, atol=1e-9)
+
+
+def test_layers_whose_gradient_is_a_sum_or_zero_or_without_bias_are_left_out():
+    class Odd(nn.Module):
+        """A layer along tokens, one used twice, one without bias, and one that is plain."""
+
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.twice = nn.Linear(6, 6), nn.Linear(36, 36)
+            self.unbiased, self.last = nn.Linear(36, 8, bias=False), nn.Linear(8, 4)
+
+        def forward(self, inputs):
+            flat = self.tokens(inputs[:, 0]).flatten(1)
+            return self.last(self.unbiased(self.twice(self.twice(flat).sigmoid())))
+
+    model, batch = Odd().double(), batch_of([1])
+    assert list(layer_inputs(seen_of(model, batch))) == ["last"]
+    silent = {name: value.clone() for name, value in shared(model, batch).tensors.items()}
+    silent["last.bias"].zero_()
+    assert layer_inputs(observe(model, SharedUpdate("gradient", silent), truth=batch)) == {}
+
+
+def test_layer_inputs_refuses_batches():
+    with pytest.raises(UnsuitableError, match="one example behind the update, got 2"):
+        layer_inputs(seen_of(dense(), batch_of([1, 2])))
+
+
+def test_a_model_that_is_one_linear_layer_is_inverted():
+    model, batch = nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).double(), batch_of([1])
+    assert float((fc_inversion().reconstruct(seen_of(model, batch)).inputs - batch.inputs).abs().max()) < 1e-12
+    bare, vector = nn.Linear(6, 3).double(), Batch(batch_of([1]).inputs[:, 0, 0], torch.tensor([1]))
+    assert float((fc_inversion().reconstruct(seen_of(bare, vector)).inputs - vector.inputs).abs().max()) < 1e-12
 
 
 def test_the_loss_is_that_of_what_is_returned_and_of_nothing_else():
@@ -77,7 +188,8 @@ def test_the_informed_attacker_weighs_all_rows_and_gets_closer_under_noise():
 
 def test_nothing_to_divide_by_is_no_evidence():
     model = dense()
-    zeros = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+    zeros = dict(shared(model, batch_of([1])).tensors)
+    zeros["1.bias"] = torch.zeros_like(zeros["1.bias"])
     seen = observe(model, SharedUpdate("gradient", zeros), scenario="E", input_shape=(1, 6, 6))
     found = fc_inversion().reconstruct(seen)
     assert found.status is Status.DIVERGED

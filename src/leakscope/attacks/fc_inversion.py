@@ -6,21 +6,23 @@ is the input, times a number that was shared as well. Known since Phong et al. (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from leakscope import rng as random
+from leakscope.attacks.linear.isolate import Isolated, isolate
+from leakscope.attacks.linear.layers import first_linear, gradients, layer_inputs, normalised, to_pixels
+from leakscope.attacks.linear.rows import least_squares, quotient
 from leakscope.errors import UnsuitableError
-from leakscope.matching.candidates import Pixels, normalisation
 from leakscope.matching.facts import Fact, Noise
 from leakscope.matching.labels import infer_labels
 from leakscope.threat import check_needs
 from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status
+
+__all__ = ["PAPER", "FCInversion", "fc_inversion", "layer_inputs"]
 
 PAPER = "Phong et al.: Privacy-Preserving Deep Learning: Revisited and Enhanced, ATIS 2017"
 
@@ -31,7 +33,8 @@ class FCInversion:
 
     `combine="best-row"` divides the row with the largest bias gradient; `"least-squares"`
     weighs all rows, Σ δ_i g_i / Σ δ_i², the best estimate where noise was added.
-    For more than one example the result is a mixture, and the notes say so.
+    For more than one example, those are returned that alone reached two rows or more; where
+    there is none, the result is a mixture, and status and notes say so.
     """
 
     combine: Literal["best-row", "least-squares"] = "best-row"
@@ -44,31 +47,30 @@ class FCInversion:
         return model
 
     def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
-        """Invert the layer; the loss is how far its weight gradient is from rank one."""
+        """Invert the layer; the loss is the part of its gradient that the result does not explain."""
         check_needs(self.name, self.needs, seen)
-        layer = _first_linear(seen)
-        weight, bias = (seen.update.tensors[f"{layer}.{part}"] for part in ("weight", "bias"))
-        signal = float(bias.abs().max())
-        if signal == 0.0:
+        layer = first_linear(seen)
+        weight, bias = gradients(seen, layer)
+        if float(bias.abs().max()) == 0.0:
             return _failed(seen, f"the bias gradient of {layer!r} is zero: nothing to divide by")
-        inputs = _denormalised(seen, self._input(weight, bias).reshape(1, *seen.input_shape))
+        estimate = quotient if self.combine == "best-row" else least_squares
+        inputs = to_pixels(seen, estimate(weight, bias)[None])
         loss = _misfit(seen, layer, inputs)
-        notes = (*seen.notes, f"closed form on {layer!r}", *_mixture_note(seen))
-        return Reconstruction(inputs, _label(seen), loss, Status.OK, (loss,), None, 1, notes)
+        notes = (*seen.notes, f"closed form on {layer!r}")
+        if seen.num_examples != 1 and loss > torch.finfo(weight.dtype).eps ** 0.5:
+            found = isolate(seen, layer)
+            if found:
+                return _several(seen, layer, found, notes)
+        status, remarks = _mixture(seen)
+        return Reconstruction(inputs, _label(seen), loss, status, (loss,), None, 1, (*notes, *remarks))
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
-        """Relative distance of the layer's weight gradient from bias ⊗ input, afresh."""
-        return _misfit(seen, _first_linear(seen), reconstruction.inputs)
+        """Relative distance of the layer's gradient from what the inputs explain, afresh."""
+        return _misfit(seen, first_linear(seen), reconstruction.inputs)
 
     def informed(self, fact: Fact) -> FCInversion:
         """Under noise all rows are weighed together; under pruning the best row is read as before."""
         return replace(self, combine="least-squares") if isinstance(fact, Noise) else self
-
-    def _input(self, weight: Tensor, bias: Tensor) -> Tensor:
-        if self.combine == "least-squares":
-            return (bias @ weight) / bias.square().sum()
-        row = bias.abs().argmax()
-        return weight[row] / bias[row]
 
 
 def fc_inversion(*, combine: Literal["best-row", "least-squares"] = "best-row") -> FCInversion:
@@ -76,69 +78,31 @@ def fc_inversion(*, combine: Literal["best-row", "least-squares"] = "best-row") 
     return FCInversion(combine=combine)
 
 
-def _first_linear(seen: Observation) -> str:
-    """Name of a shared linear layer with bias that receives the whole input, unchanged."""
-    size = int(torch.tensor(seen.input_shape).prod())
-    shared = {
-        name: module
-        for name, module in seen.model.named_modules()
-        if isinstance(module, nn.Linear)
-        and module.in_features == size
-        and {f"{name}.weight", f"{name}.bias"} <= seen.update.tensors.keys()
-    }
-    if shared:
-        probe = random.uniform((2, *seen.input_shape), random.generator(0, "probe"), like=_like(seen))
-        expected = _normalised(seen, probe).flatten(1)
-        for name, received in _received(seen.model, shared, probe).items():
-            if received.shape == expected.shape and torch.allclose(received, expected, rtol=1e-4, atol=1e-5):
-                return name
-    raise UnsuitableError(
-        f"fc-inversion needs a shared linear layer with bias that receives the whole input ({size} numbers) "
-        "unchanged; this network or update has none: a convolution, an activation or a missing bias stands "
-        "before it; use inverting-gradients or dlg"
-    )
-
-
-def _received(model: nn.Module, layers: dict[str, nn.Linear], probe: Tensor) -> dict[str, Tensor]:
-    """What each layer receives for `probe`: the order of execution decides, not that of registration."""
-    found: dict[str, Tensor] = {}
-
-    def record(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(_module: nn.Module, received: tuple[Tensor, ...]) -> None:
-            found.setdefault(name, received[0])
-
-        return hook
-
-    state = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with ExitStack() as stack, torch.no_grad():
-        for name, layer in layers.items():
-            stack.callback(layer.register_forward_pre_hook(record(name)).remove)
-        torch.func.functional_call(model, state, (probe,))
-    return found
+def _several(seen: Observation, layer: str, found: list[Isolated], notes: tuple[str, ...]) -> Reconstruction:
+    inputs = torch.cat([one.inputs for one in found])
+    loss = _misfit(seen, layer, inputs)
+    rows = ", ".join(str(one.rows) for one in found)
+    total = seen.num_examples or "an unknown number of"
+    labels = [one.target for one in found if one.target is not None]
+    targets = torch.tensor(labels, device=inputs.device) if len(labels) == len(found) else None
+    remark = f"{len(found)} of {total} examples isolated, by {rows} rows that agree"
+    return Reconstruction(inputs, targets, loss, Status.OK, (loss,), None, len(found), (*notes, remark))
 
 
 def _misfit(seen: Observation, layer: str, inputs: Tensor) -> float:
-    """‖G_W − g_b xᵀ‖ / ‖G_W‖: zero where the layer saw exactly `inputs`."""
-    weight, bias = (seen.update.tensors[f"{layer}.{part}"] for part in ("weight", "bias"))
-    gap = weight - torch.outer(bias, _normalised(seen, inputs).reshape(-1))
-    return float(gap.norm() / weight.norm().clamp_min(1e-30))
+    """What the inputs leave unexplained of the layer's gradient, relative to its norm.
 
-
-def _normalised(seen: Observation, inputs: Tensor) -> Tensor:
-    mean, std = normalisation(seen)
-    if mean is None or std is None:
-        return inputs
-    shape = (-1, *[1] * (len(seen.input_shape) - 1))
-    return (inputs - mean.to(inputs).reshape(shape)) / std.to(inputs).reshape(shape)
-
-
-def _like(seen: Observation) -> Tensor:
-    return torch.empty(0, device=seen.device, dtype=seen.dtype)
-
-
-def _denormalised(seen: Observation, coordinates: Tensor) -> Tensor:
-    mean, _std = normalisation(seen)
-    return coordinates if mean is None else Pixels(normalised=True).images(seen, coordinates)
+    For one input ‖G_W − g_b xᵀ‖/‖G_W‖. For several, the best coefficients Δ in [G_W, g_b] ≈ Δ [X, 1].
+    """
+    weight, bias = gradients(seen, layer)
+    received = normalised(seen, inputs).flatten(1)
+    if len(inputs) == 1:
+        gap = weight - torch.outer(bias, received[0])
+        return float(gap.norm() / weight.norm().clamp_min(1e-30))
+    rows = torch.cat([weight, bias[:, None]], 1).double()
+    basis = torch.cat([received, received.new_ones(len(received), 1)], 1).double()
+    span = torch.linalg.qr(basis.T).Q
+    return float((rows - rows @ span @ span.T).norm() / rows.norm().clamp_min(1e-30))
 
 
 def _label(seen: Observation) -> Tensor | None:
@@ -150,9 +114,12 @@ def _label(seen: Observation) -> Tensor | None:
         return None
 
 
-def _mixture_note(seen: Observation) -> tuple[str, ...]:
-    several = seen.num_examples is not None and seen.num_examples > 1
-    return (f"{seen.num_examples} examples behind one update: the result is their mixture",) if several else ()
+def _mixture(seen: Observation) -> tuple[Status, tuple[str, ...]]:
+    """One quotient for several examples is none of them: that is no evidence that they are safe."""
+    if seen.num_examples is None or seen.num_examples == 1:
+        return Status.OK, ()
+    reason = f"{seen.num_examples} examples behind one update, none alone in two rows: the result is their mixture"
+    return Status.DIVERGED, (reason,)
 
 
 def _failed(seen: Observation, reason: str) -> Reconstruction:
