@@ -4,13 +4,26 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.errors import UnsuitableError
+from data_folder import data_root, needs
+from leakscope.data import load
+from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching import labels
-from leakscope.matching.labels import AsGranted, Known, LastLayerSign, RowMinimum, Soft, infer_labels
+from leakscope.matching.label_rules.counting import apportion
+from leakscope.matching.label_rules.probe import Probe, made_up_images, probe
+from leakscope.matching.labels import (
+    AsGranted,
+    DistinctFirst,
+    Inferred,
+    Known,
+    LastLayerSign,
+    RowMinimum,
+    Soft,
+    infer_labels,
+)
 from leakscope.models import build
 from leakscope.rng import generator
 from leakscope.threat import observe
-from leakscope.types import Knowledge, LocalTraining, SharedUpdate
+from leakscope.types import Batch, Knowledge, LocalTraining, SharedUpdate
 from tiny import batch_of, convolutional, dense, seen_of, shared
 
 SEEDS = range(12)
@@ -88,10 +101,142 @@ def test_without_a_count_as_many_labels_as_negative_classes():
     assert infer_labels(seen).labels.tolist() == [1, 4, 8]
 
 
-def test_no_bias_and_several_examples_falls_back_to_row_minimum():
-    guess = infer_labels(seen_of(dense(classes=10, bias=False), batch_of([7, 2]), scenario="C"))
-    assert guess.rule == "row minimum"
-    assert guess.labels.tolist() == [2, 7]
+def test_no_bias_and_several_examples_are_counted_from_the_weights():
+    guess = infer_labels(seen_of(dense(classes=10, bias=False), batch_of([7, 2, 7]), scenario="C"))
+    assert guess.rule == "counting"
+    assert guess.labels.tolist() == [2, 7, 7]
+
+
+def tanh(*, classes: int = 6, bias: bool) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(36, 16), nn.Tanh(), nn.Linear(16, classes, bias=bias)).double()
+
+
+@pytest.mark.parametrize("local", [None, LocalTraining(lr=0.1, steps=2)], ids=["gradient", "delta"])
+def test_features_of_both_signs_and_no_bias_still_tell_one_label(local):
+    for label in range(6):
+        seen = seen_of(tanh(bias=False), batch_of([label], seed=label), scenario="D", local=local)
+        guess = infer_labels(seen)
+        assert guess.labels.tolist() == [label]
+        assert float(guess.confidence) == pytest.approx(1.0)
+
+
+def test_row_minimum_warns_of_negative_features_and_is_less_sure():
+    guess = labels.row_minimum(seen_of(tanh(bias=True), batch_of([1, 4]), scenario="C"), 2)
+    assert "negative" in guess.notes[0]
+    assert float(guess.confidence.max()) < 1
+
+
+def test_more_examples_than_classes_are_counted():
+    wanted = sorted([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3, 3])
+    seen = seen_of(dense(classes=4), batch_of(wanted), scenario="C")
+    for rule in ("auto", "counting", "geng"):
+        assert infer_labels(seen, rule=rule).labels.tolist() == wanted
+    with pytest.raises(UnsuitableError, match="12 examples need 12 classes"):
+        infer_labels(seen, rule="row-minimum")
+
+
+def test_every_rule_by_name_and_an_unknown_one():
+    one = seen_of(dense(classes=7), batch_of([5]), scenario="C")
+    for rule in ("auto", "sign", "row-minimum", "counting", "geng"):
+        assert infer_labels(one, rule=rule).labels.tolist() == [5]
+    with pytest.raises(UsageError, match=r"unknown label rule 'sgn'\. Did you mean 'sign'"):
+        infer_labels(one, rule="sgn")
+    with pytest.raises(UnsuitableError, match="reads one label, but 2 examples"):
+        infer_labels(seen_of(dense(), batch_of([1, 2]), scenario="C"), rule="sign")
+
+
+def confidences(rule: str, *, sizes: tuple[int, ...], bias: bool = True) -> tuple[list[float], list[float]]:
+    """Confidence of labels that were right, and of those that were wrong, on steep untrained networks."""
+    right: list[float] = []
+    wrong: list[float] = []
+    for seed in range(40):
+        model = dense(classes=10, seed=seed, bias=bias)
+        with torch.no_grad():
+            # Steep: predictions differ from image to image, so that counting errs at times.
+            model.get_parameter("1.weight").mul_(4)
+            model.get_parameter("3.weight").mul_(8)
+        for size in sizes:
+            wanted = torch.randint(10, (size,), generator=generator(seed, size)).tolist()
+            guess = infer_labels(seen_of(model, batch_of(wanted, seed=seed), scenario="C"), rule=rule)
+            for label, confidence in zip(guess.labels.tolist(), guess.confidence.tolist(), strict=True):
+                if label in wanted:
+                    wanted.remove(label)
+                    right.append(confidence)
+                else:
+                    wrong.append(confidence)
+    return right, wrong
+
+
+@pytest.mark.parametrize(("rule", "bias"), [("counting", True), ("counting", False), ("geng", True)])
+def test_wrong_labels_have_less_confidence(rule, bias):
+    right, wrong = confidences(rule, sizes=(8, 24), bias=bias)
+    assert len(wrong) > 20
+    assert len(right) > 4 * len(wrong)
+    mean_right, mean_wrong = sum(right) / len(right), sum(wrong) / len(wrong)
+    assert mean_wrong < mean_right - 0.1
+    assert all(0 <= one <= 1 for one in right + wrong)
+
+
+def test_whole_numbers_keep_the_sum_and_the_least():
+    expected = torch.tensor([2.6, 0.4, -0.3, 1.4], dtype=torch.float64)
+    least = torch.tensor([0.0, 1.0, 0.0, 0.0], dtype=torch.float64)
+    for count in range(1, 9):
+        whole = apportion(expected, count, least=least)
+        assert int(whole.sum()) == count
+        assert bool((whole >= least).all())
+    assert apportion(expected, 5, least=least).tolist() == [3, 1, 0, 1]
+
+
+def test_probes_are_images_in_range_and_the_same_every_time():
+    seen = seen_of(convolutional(), batch_of([1]), scenario="C")
+    first, second = (made_up_images(seen, generator(0, "probe")) for _ in range(2))
+    assert torch.equal(first, second)
+    assert first.shape == (16, 1, 6, 6)
+    assert first.dtype == torch.float64
+    assert 0 <= float(first.min()) < float(first.max()) <= 1
+    assert first.flatten(1).std(1).min() > 0.01
+
+
+def test_a_network_that_tells_inputs_apart_is_noticed():
+    seen = seen_of(dense(classes=3), batch_of([1, 2]), scenario="C")
+    assert not probe(seen).discerning
+    sure = torch.eye(3, dtype=torch.float64).repeat(4, 1)
+    keen = Probe(sure, torch.ones(12, 5, dtype=torch.float64))
+    assert keen.discerning
+    torch.testing.assert_close(keen.mean, torch.full((3,), 1 / 3, dtype=torch.float64))
+
+
+def test_distinct_labels_first_then_counting_with_a_note():
+    rule = DistinctFirst()
+    apart = seen_of(dense(classes=10), batch_of([1, 5, 8]), scenario="C")
+    assert rule.resolve(apart, 3).tolist() == [1, 5, 8]
+    assert rule.describe(apart, 3) == ()
+    twice = seen_of(dense(classes=10), batch_of([1, 5, 5]), scenario="C")
+    assert rule.resolve(twice, 3).tolist() == [1, 5, 5]
+    assert "labels repeat" in rule.describe(twice, 3)[0]
+    crowded = seen_of(dense(classes=2), batch_of([0, 1, 1, 1]), scenario="C")
+    assert rule.resolve(crowded, 4).tolist() == [0, 1, 1, 1]
+    granted = seen_of(dense(classes=10), batch_of([5, 1, 5]), scenario="A")
+    assert rule.resolve(granted, 3).tolist() == [5, 1, 5]
+    assert Inferred("geng").resolve(granted, 3).tolist() == [5, 1, 5]
+    assert Inferred("geng").resolve(twice, 3).tolist() == [1, 5, 5]
+
+
+@needs("cifar10.npz")
+@pytest.mark.parametrize("size", [8, 32])
+def test_counting_on_photographs_behind_an_untrained_lenet(size):
+    model = build("lenet-dlg", num_classes=10, seed=0)
+    pool = load("cifar10", split="test", indices=range(100), root=data_root())
+    right = 0
+    for seed in range(10):
+        places = torch.randint(100, (size,), generator=generator(seed, size))
+        batch = Batch(pool.inputs[places], pool.targets[places])
+        found = infer_labels(seen_of(model, batch, scenario="C")).labels
+        got, there = (torch.bincount(side, minlength=10) for side in (found, batch.targets))
+        right += int(torch.minimum(got, there).sum())
+    assert right / (10 * size) >= 0.95
 
 
 def test_an_update_without_the_last_layer_is_refused_with_the_ways_out():

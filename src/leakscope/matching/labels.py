@@ -7,22 +7,38 @@ where a label occurs often enough. The last weight gradient is the same, times t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from leakscope.errors import UnsuitableError
+from leakscope.errors import UnsuitableError, UsageError, suggest
+from leakscope.matching.label_rules.counting import count_by_row_sums, count_labels
+from leakscope.matching.label_rules.guess import LabelGuess
+from leakscope.matching.label_rules.layer import last_layer
+from leakscope.matching.label_rules.single import class_signal, last_layer_sign, row_minimum
 from leakscope.types import Knowledge, Observation
 
+__all__ = [
+    "AsGranted",
+    "DistinctFirst",
+    "Inferred",
+    "Known",
+    "LabelGuess",
+    "LabelRule",
+    "LastLayerSign",
+    "RowMinimum",
+    "Soft",
+    "count_by_row_sums",
+    "count_labels",
+    "estimate_count",
+    "infer_labels",
+    "last_layer",
+    "last_layer_sign",
+    "row_minimum",
+]
 
-@dataclass(frozen=True)
-class LabelGuess:
-    """Inferred labels [n], sorted, each with a confidence in [0, 1]."""
-
-    labels: Tensor
-    confidence: Tensor
-    rule: str
+RuleName = Literal["auto", "sign", "row-minimum", "counting", "geng"]
+_RULES = ("auto", "sign", "row-minimum", "counting", "geng")
 
 
 class LabelRule(Protocol):
@@ -88,6 +104,50 @@ class RowMinimum:
 
 
 @dataclass(frozen=True)
+class DistinctFirst:
+    """GradInversion: the granted labels, else row minimum, else counting where labels must repeat.
+
+    They must where there are more examples than classes, or than rows that prove their class.
+    """
+
+    needs: frozenset[Knowledge] = frozenset()
+
+    def resolve(self, seen: Observation, count: int) -> Tensor | None:
+        """Return granted or inferred labels."""
+        return seen.targets if seen.targets is not None else self._guess(seen, count).labels
+
+    def describe(self, seen: Observation, count: int) -> tuple[str, ...]:
+        """Say so where counting took the place of row minimum."""
+        if seen.targets is not None or self._guess(seen, count).rule == "row minimum":
+            return ()
+        return ("labels repeat, which row minimum cannot find: they were counted",)
+
+    @staticmethod
+    def _guess(seen: Observation, count: int) -> LabelGuess:
+        if count > seen.num_classes:
+            return count_labels(seen, count)
+        guess = row_minimum(seen, count)
+        return guess if bool((guess.confidence > 0).all()) else count_labels(seen, count)
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """The granted labels where the scenario has them, else what one rule of `infer_labels` reads.
+
+    One label is read by its sign whatever the rule: that is exact, and needs no estimate.
+    """
+
+    rule: RuleName = "auto"
+    needs: frozenset[Knowledge] = frozenset()
+
+    def resolve(self, seen: Observation, count: int) -> Tensor | None:
+        """Return granted or inferred labels."""
+        if seen.targets is not None:
+            return seen.targets
+        return infer_labels(seen, count=count, rule="auto" if count == 1 else self.rule).labels
+
+
+@dataclass(frozen=True)
 class AsGranted:
     """The granted labels where the scenario has them, else what `infer_labels` reads."""
 
@@ -98,126 +158,36 @@ class AsGranted:
         return seen.targets if seen.targets is not None else infer_labels(seen, count=count).labels
 
 
-def infer_labels(seen: Observation, *, count: int | None = None) -> LabelGuess:
+def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName = "auto") -> LabelGuess:
     """Read the labels off an update: by sign for one example, by counting for more.
 
     `count` is the number of examples where it is known; otherwise as many as classes with a
     negative gradient.
 
+    Args:
+        seen: What the server sees; the last layer must be among what was shared.
+        count: How many labels to return.
+        rule: "auto" is "sign" for one example and "counting" for more; "row-minimum" finds different
+            labels only; "geng" counts by row sums of the weight gradient.
+
     Example:
         >>> infer_labels(seen).labels          # doctest: +SKIP
         tensor([3])
     """
+    if rule not in _RULES:
+        raise UsageError(f"unknown label rule {rule!r}.{suggest(rule, _RULES)}")
     number = count or seen.num_examples or estimate_count(seen)
-    if number == 1:
+    if rule == "sign" and number != 1:
+        raise UnsuitableError(
+            f"rule 'sign' reads one label, but {number} examples are behind the update; use 'counting'"
+        )
+    if rule == "sign" or (rule == "auto" and number == 1):
         return last_layer_sign(seen)
-    _weight, bias = last_layer(seen)
-    if bias is None:
+    if rule == "row-minimum":
         return row_minimum(seen, number)
-    return count_by_bias(seen, number)
+    return count_by_row_sums(seen, number) if rule == "geng" else count_labels(seen, number)
 
 
 def estimate_count(seen: Observation) -> int:
     """The least number of examples behind an update: its classes with a negative gradient."""
-    return max(1, int((_class_signal(seen) < 0).sum()))
-
-
-def last_layer_sign(seen: Observation) -> LabelGuess:
-    """One label: the most negative class. Confidence 1 where it is the only negative one."""
-    signal = _class_signal(seen)
-    label = signal.argmin()
-    negative = (-signal).clamp_min(0)
-    share = negative[label] / negative.sum().clamp_min(torch.finfo(signal.dtype).tiny)
-    return LabelGuess(label[None], share[None].float(), "last-layer sign")
-
-
-def row_minimum(seen: Observation, count: int) -> LabelGuess:
-    """The `count` classes whose rows hold the smallest entries; assumes different labels."""
-    weight, _bias = last_layer(seen)
-    smallest = weight.amin(dim=1)
-    if count > len(smallest):
-        raise UnsuitableError(
-            f"row minimum finds each label once: {count} examples need {count} classes, the model has "
-            f"{len(smallest)}; use label counting"
-        )
-    order = smallest.argsort()[:count]
-    confidence = (smallest[order] < 0).float()
-    ranked = order.sort()
-    return LabelGuess(ranked.values, confidence[ranked.indices], "row minimum")
-
-
-def count_by_bias(seen: Observation, count: int) -> LabelGuess:
-    """Labels with repeats: occurrences of c ≈ n (p̄_c − ∂L/∂b_c), rounded to sum to n.
-
-    p̄ is the model's mean prediction, estimated on grey noise: the attacker has no data.
-    """
-    _weight, bias = last_layer(seen)
-    assert bias is not None
-    prediction = _mean_prediction(seen)
-    expected = count * (prediction - _rescaled(seen, bias, prediction))
-    whole = expected.clamp_min(0).floor()
-    excess = expected - whole
-    missing = count - int(whole.sum())
-    step = 1 if missing > 0 else -1
-    for _ in range(abs(missing)):
-        movable = excess if step > 0 else torch.where(whole > 0, -excess, torch.full_like(excess, -torch.inf))
-        chosen = movable.argmax()
-        whole[chosen] += step
-        excess[chosen] -= step
-    labels = torch.arange(len(whole), device=whole.device).repeat_interleave(whole.long())
-    doubt = (expected - whole).abs().clamp_max(1.0)
-    return LabelGuess(labels, (1 - doubt)[labels].float(), "bias counting")
-
-
-def _rescaled(seen: Observation, bias: Tensor, prediction: Tensor) -> Tensor:
-    """The bias gradient in its own units, also where the rate behind a delta is unknown.
-
-    A class that does not occur has ∂L/∂b_c = p̄_c, so those classes tell the unknown factor.
-    """
-    absent = bias > 0
-    if seen.update.kind == "gradient" or seen.local is not None or not bool(absent.any()):
-        return bias
-    return bias / (bias / prediction)[absent].median()
-
-
-def last_layer(seen: Observation) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias *gradient* of the layer that produces the logits, mean over examples.
-
-    A delta is turned into a gradient by its sign, and by rate and steps where granted.
-    """
-    for name, module in reversed(list(seen.model.named_modules())):
-        if isinstance(module, nn.Linear) and module.out_features == seen.num_classes:
-            prefix = f"{name}." if name else ""
-            weight = seen.update.tensors.get(f"{prefix}weight")
-            if weight is None:
-                break
-            bias = seen.update.tensors.get(f"{prefix}bias")
-            factor = _delta_factor(seen)
-            return weight * factor, None if bias is None else bias * factor
-    raise UnsuitableError(
-        f"labels cannot be read off this update: no shared linear layer with {seen.num_classes} outputs; "
-        "share the last layer, use scenario A or B, or an attack that optimises labels (dlg)"
-    )
-
-
-def _delta_factor(seen: Observation) -> float:
-    if seen.update.kind == "gradient":
-        return 1.0
-    return -1.0 if seen.local is None else -1.0 / (seen.local.lr * seen.local.steps)
-
-
-def _class_signal(seen: Observation) -> Tensor:
-    """One number per class, negative where the class occurs.
-
-    The bias gradient where there is one; row sums rely on features that are not negative.
-    """
-    weight, bias = last_layer(seen)
-    return weight.sum(dim=1) if bias is None else bias
-
-
-def _mean_prediction(seen: Observation) -> Tensor:
-    rng = torch.Generator().manual_seed(0)
-    noise = torch.rand((16, *seen.input_shape), generator=rng).to(device=seen.device, dtype=seen.dtype)
-    state = {name: value.clone() for name, value in seen.model.named_buffers()}
-    with torch.no_grad():
-        return torch.func.functional_call(seen.model, state, (noise,)).softmax(1).mean(0)
+    return max(1, int((class_signal(seen) < 0).sum()))

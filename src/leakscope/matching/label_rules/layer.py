@@ -1,0 +1,48 @@
+"""The gradient of the layer that produces the logits, however it was shared."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from leakscope.errors import UnsuitableError
+from leakscope.types import Observation
+
+
+def find_last_layer(seen: Observation) -> tuple[str, nn.Linear]:
+    """Name and module of the shared linear layer with one output a class."""
+    for name, module in reversed(list(seen.model.named_modules())):
+        if isinstance(module, nn.Linear) and module.out_features == seen.num_classes:
+            if _parameter(name, "weight") in seen.update.tensors:
+                return name, module
+            break
+    raise UnsuitableError(
+        f"labels cannot be read off this update: no shared linear layer with {seen.num_classes} outputs; "
+        "share the last layer, use scenario A or B, or an attack that optimises labels (dlg)"
+    )
+
+
+def last_layer(seen: Observation) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias *gradient* of the layer that produces the logits, mean over examples.
+
+    A delta is turned into a gradient by its sign, and by rate and steps where granted.
+    """
+    name, _module = find_last_layer(seen)
+    weight = seen.update.tensors[_parameter(name, "weight")]
+    bias = seen.update.tensors.get(_parameter(name, "bias"))
+    factor = _delta_factor(seen)
+    return weight * factor, None if bias is None else bias * factor
+
+
+def scale_known(seen: Observation) -> bool:
+    """Whether the update is in the units of a gradient, not times an unknown rate."""
+    return seen.update.kind == "gradient" or seen.local is not None
+
+
+def _delta_factor(seen: Observation) -> float:
+    if seen.update.kind == "gradient":
+        return 1.0
+    return -1.0 if seen.local is None else -1.0 / (seen.local.lr * seen.local.steps)
+
+
+def _parameter(layer: str, name: str) -> str:
+    return f"{layer}.{name}" if layer else name
