@@ -1,0 +1,48 @@
+"""GradInversion: Yin et al. (CVPR 2021)."""
+
+from __future__ import annotations
+
+from leakscope.matching.bn_prior import BatchNormPrior
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.group import GroupConsistency
+from leakscope.matching.labels import DistinctFirst
+from leakscope.matching.langevin import Langevin, warm_cosine
+from leakscope.matching.magnitudes import InputNorm
+from leakscope.matching.optimisers import Adam
+from leakscope.matching.penalties import Penalty, TotalVariation
+from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.replays import AsKnown
+
+PAPER = "Yin et al.: See through Gradients: Image Batch Recovery via GradInversion, CVPR 2021, arXiv:2104.07586"
+
+
+def gradinversion(
+    *,
+    steps: int = 2_000,
+    seeds: int = 4,
+    lr: float = 0.1,
+    noise: float = 0.2,
+    tv: float = 0.3,
+    norm: float = 1e-3,
+    batch_norm: float = 0.1,
+    group: float = 0.1,
+    num_examples: int | None = None,
+) -> GradientMatching:
+    """Match ‖g − t‖² with priors on smoothness, norm, batch-norm statistics and agreement of `seeds` runs.
+
+    Adam with Langevin noise; the weights are relative to the matching gradient. The exact statistics of the
+    batch are used only where the scenario grants them, the network's running ones otherwise.
+    """
+    penalties: tuple[Penalty, ...] = (
+        TotalVariation(tv, relative=True),
+        InputNorm(norm, relative=True),
+        BatchNormPrior(batch_norm, relative=True),
+        GroupConsistency(group, relative=True, begin=steps // 4),
+    )
+    return GradientMatching(
+        name="gradinversion", paper=PAPER, labels=DistinctFirst(), candidate=Pixels(begin="normal", normalised=True),
+        replay=AsKnown(), distance=SquaredL2(), penalties=tuple(one for one in penalties if one.weight > 0),
+        optimiser=Langevin(Adam(lr=lr, schedule=warm_cosine), noise=noise), steps=steps, restarts=seeds,
+        num_examples=num_examples, keep="last",
+    )  # fmt: skip

@@ -1,0 +1,38 @@
+"""CPL's label regulariser: the network should predict the label that the candidate carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from leakscope.matching.trial import Trial
+
+
+@dataclass(frozen=True)
+class LabelTerm:
+    """mean ‖softmax f(x) − y‖²: zero where the network already predicts the label.
+
+    It is not zero at the truth unless the network is trained, so its weight must be small.
+    """
+
+    weight: float
+    relative: bool = False
+
+    def value(self, trial: Trial) -> Tensor:
+        """Return the mean squared error of the predictions per group."""
+        groups, count = trial.images.shape[:2]
+        # In training mode batch normalisation mixes what it sees at once: groups stay apart.
+        logits = torch.stack([_logits(trial, trial.images[group]) for group in range(groups)])
+        targets = trial.targets
+        if not targets.is_floating_point():
+            targets = functional.one_hot(targets, logits.shape[-1])
+        gap = logits.softmax(-1) - targets.to(logits).reshape(groups, count, -1)
+        return gap.square().sum(-1).mean(1)
+
+
+def _logits(trial: Trial, images: Tensor) -> Tensor:
+    state = {name: value.clone() for name, value in trial.model.named_buffers()}
+    return torch.func.functional_call(trial.model, state, (images,))

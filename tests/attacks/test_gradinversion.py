@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import torch
+
+from leakscope.attacks.gradinversion import PAPER, gradinversion
+from leakscope.matching.bn_prior import BatchNormPrior
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.group import GroupConsistency
+from leakscope.matching.labels import DistinctFirst
+from leakscope.matching.langevin import Langevin
+from leakscope.matching.magnitudes import InputNorm
+from leakscope.matching.penalties import TotalVariation
+from leakscope.metrics import score
+from leakscope.testing import check_attack
+from leakscope.types import Status
+from tiny import batch_of, convolutional, dense, seen_of
+
+
+def test_the_published_parts():
+    attack = gradinversion()
+    assert (attack.name, attack.paper, attack.distance) == ("gradinversion", PAPER, SquaredL2())
+    assert isinstance(attack.optimiser, Langevin)
+    assert (attack.labels, attack.restarts, attack.optimiser.noise) == (DistinctFirst(), 4, 0.2)
+    kinds = [TotalVariation, InputNorm, BatchNormPrior, GroupConsistency]
+    assert [type(one) for one in attack.penalties] == kinds
+    assert gradinversion(tv=0, norm=0, batch_norm=0, group=0).penalties == ()
+
+
+def test_it_keeps_the_contract():
+    check_attack(gradinversion(steps=80, seeds=2))
+
+
+def test_exact_statistics_are_used_only_where_they_are_granted():
+    model = convolutional(norm=True)
+    batch = batch_of([1, 2], seed=1)
+    attack = gradinversion(steps=30, seeds=2, batch_norm=1.0)
+    histories = {
+        scenario: attack.reconstruct(seen_of(model, batch, scenario=scenario), seed=1).history
+        for scenario in ("A", "B", "C")
+    }
+    assert histories["A"] != histories["B"]
+    assert histories["B"] == histories["C"]
+
+
+def test_seeds_agree_more_with_the_group_term():
+    batch = batch_of([1, 2], seed=1)
+    seen = seen_of(convolutional(norm=True), batch, scenario="C")
+    spread = []
+    for group in (0.0, 1.0):
+        last: list[torch.Tensor] = []
+        attack = gradinversion(steps=40, seeds=3, group=group, noise=0.0)
+        attack.reconstruct(seen, seed=1, watch=lambda step, images, distance, last=last: last.append(images.clone()))
+        spread.append(float(last[-1].std(0).mean()))
+    assert spread[1] < 0.8 * spread[0]
+
+
+def test_repeated_labels_are_counted():
+    batch = batch_of([1, 3, 3], seed=1)
+    found = gradinversion(steps=60, seeds=2).reconstruct(seen_of(dense(), batch, scenario="C"), seed=1)
+    assert found.status is Status.OK
+    assert found.targets.tolist() == [1, 3, 3]
+    assert score(found, batch).label_correct.all()
