@@ -1,0 +1,145 @@
+"""AGIC: Xu, Hong, Huang, Chen, Decouchant (SRDS 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+
+from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, evaluate_jointly, reconstruct_jointly
+from leakscope.client import replay_gradient, replay_local, trainable
+from leakscope.errors import UsageError
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.coarse import accelerated
+from leakscope.matching.distances import Cosine
+from leakscope.matching.engine import Watch
+from leakscope.matching.labels import DistinctFirst
+from leakscope.matching.layer_weights import BatchNorm, LayerWeighted
+from leakscope.matching.optimisers import Adam
+from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.replays import OneGradient
+from leakscope.matching.schedules import three_drops
+from leakscope.tensors import dot, global_norm
+from leakscope.types import Knowledge, LocalTraining, Observation, Reconstruction
+
+PAPER = (
+    "Xu, Hong, Huang, Chen, Decouchant: AGIC: Approximate Gradient Inversion Attack on Federated Learning, SRDS 2022"
+)
+
+# Below this the model moved too much in its local steps to call them one.
+VALID_COSINE = 0.95
+
+
+@dataclass(frozen=True)
+class OneBatch(OneGradient):
+    """All local steps as one gradient of all their examples: ΔW ≈ −μ Σ_j ∇L(W, x_j).
+
+    The sum over T steps is divided by T as well, so that it is the mean gradient of the merged
+    batch: the cosine does not mind, a distance that knows lengths would.
+    """
+
+    def needs(self, seen: Observation) -> frozenset[Knowledge]:
+        """The learning rate, for a delta."""
+        return frozenset() if seen.update.kind == "gradient" else frozenset({Knowledge.LEARNING_RATE})
+
+
+@dataclass(frozen=True)
+class Agic(GradientMatching):
+    """Gradient matching by AGIC's rules; says how far the one-batch approximation holds."""
+
+    several: EpochOptions = field(default_factory=lambda: EpochOptions(pre_steps=100))
+
+    def reconstruct_many(
+        self, seen: Sequence[Observation], seed: int = 0, *, watch: Watch | None = None
+    ) -> list[Reconstruction]:
+        """Rebuild the examples of several victims of one model."""
+        found = super().reconstruct_many(seen, seed, watch=watch)
+        return [replace(rec, notes=(*rec.notes, *_notes(one, rec))) for one, rec in zip(seen, found, strict=True)]
+
+    def reconstruct_epochs(
+        self, seen: Sequence[Observation], seed: int = 0, *, epochs: Sequence[int] | None = None
+    ) -> EpochsReconstruction:
+        """Rebuild the examples behind several updates of one client, each from its own global model.
+
+        `epochs` numbers the epoch of every update; without it each update is an epoch of its own.
+        """
+        return reconstruct_jointly(self, self.several, seen, seed=seed, epochs=_numbered(seen, epochs))
+
+    def evaluate_epochs(
+        self, seen: Sequence[Observation], found: EpochsReconstruction, *, epochs: Sequence[int] | None = None
+    ) -> float:
+        """The joint distance at what `reconstruct_epochs` found, computed afresh."""
+        return evaluate_jointly(self, self.several, seen, found, epochs=_numbered(seen, epochs))
+
+
+def agic(
+    *,
+    beta: float = 50.0,
+    steps: int | None = None,
+    schedule: Literal["accelerated", "paper"] = "accelerated",
+    relu_modifier: bool = True,
+    batch_norm: BatchNorm = "as-conv",
+    signed: bool = True,
+    tv: float | None = None,
+    lr: float | None = None,
+    restarts: int = 1,
+    num_examples: int | None = None,
+    pre_steps: int | None = None,
+    gammas: Sequence[float] = (1.0, 0.1),
+    most: float = float("inf"),
+) -> Agic:
+    """Match one gradient of all examples, 1 − Σα⟨g, t⟩/√(Σα‖g‖² Σα‖t‖²) + TV, later convolutions weighing more.
+
+    A delta is taken for one gradient of the merged batch, so that a run costs the same for any
+    number of local steps. `schedule="paper"` is the published optimiser: Adam, rate 0.1, 10,000
+    steps, an absolute TV weight of 1e-4; `signed` applies to it. `pre_steps`, `gammas` and `most`
+    are for `reconstruct_epochs`.
+    """
+    if len(gammas) != 2 or not all(0 <= weight < float("inf") for weight in gammas) or not any(gammas):
+        raise UsageError(f"gammas needs two weights ≥ 0, of the first and of later epochs, got {gammas!r}")
+    if schedule == "paper":
+        optimiser = Adam(lr=0.1 if lr is None else lr, signed=signed, schedule=three_drops)
+        penalty, usual, before = TotalVariation(1e-4 if tv is None else tv), 10_000, 2_000
+    elif schedule == "accelerated":
+        optimiser = accelerated(0.4 if lr is None else lr)
+        penalty, usual, before = TotalVariation(0.5 if tv is None else tv, relative=True), 300, 100
+    else:
+        raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
+    return Agic(
+        name="agic", paper=PAPER, labels=DistinctFirst(), candidate=Pixels(begin="normal", normalised=True),
+        replay=OneBatch(), distance=LayerWeighted(Cosine(), beta, relu_modifier, batch_norm), penalties=(penalty,),
+        optimiser=optimiser, steps=usual if steps is None else steps, restarts=restarts, num_examples=num_examples,
+        keep="last", several=EpochOptions(before if pre_steps is None else pre_steps, (gammas[0], gammas[1]), most),
+    )  # fmt: skip
+
+
+def one_batch_cosine(seen: Observation, found: Reconstruction, local: LocalTraining) -> float:
+    """Cosine between the simulated local steps on the reconstruction and one gradient of all of it."""
+    assert found.targets is not None
+    parameters = {name: value.detach().requires_grad_() for name, value in trainable(seen.model).items()}
+    change = replay_local(
+        seen.model, parameters, found.inputs, found.targets, local=local, loss=seen.loss, create_graph=False
+    )
+    once = replay_gradient(seen.model, parameters, found.inputs, found.targets, loss=seen.loss, create_graph=False)
+    lengths = global_norm(change) * global_norm(once)
+    return -float((dot(change, once) / lengths.clamp_min(torch.finfo(lengths.dtype).tiny)).detach())
+
+
+def _notes(seen: Observation, found: Reconstruction) -> tuple[str, ...]:
+    notes = [note for note in DistinctFirst().describe(seen, len(found.inputs)) if note not in found.notes]
+    local = seen.local if seen.update.kind == "delta" else None
+    if local is not None and local.steps > 1:
+        cosine = one_batch_cosine(seen, found, local)
+        said = f"one-batch approximation: cosine {cosine:.4f} with {local.steps} local steps at rate {local.lr:g}"
+        # Written so that a NaN counts as invalid.
+        invalid = not cosine >= VALID_COSINE
+        advice = f"; WARNING: below {VALID_COSINE} it does not hold, use inverting-gradients with replay='simulate'"
+        notes.append(said + advice if invalid else said)
+    return tuple(notes)
+
+
+def _numbered(seen: Sequence[Observation], epochs: Sequence[int] | None) -> Sequence[int]:
+    return range(len(seen)) if epochs is None else epochs

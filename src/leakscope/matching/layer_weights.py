@@ -1,0 +1,148 @@
+"""AGIC's layer weights, around any distance: later convolutions count more.
+
+Xu, Hong, Huang, Chen, Decouchant: AGIC, SRDS 2022, equations 6 to 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from leakscope.errors import UnsuitableError, UsageError
+from leakscope.matching.distances import Distance, Grouped, flat, spread
+from leakscope.types import Observation
+
+BatchNorm = Literal["as-conv", "mean", "one", "excluded"]
+
+_CONVOLUTION = nn.modules.conv._ConvNd
+_NORMALISATION = (
+    nn.modules.batchnorm._NormBase,  # batch and instance normalisation
+    nn.GroupNorm,
+    nn.LayerNorm,
+)
+
+
+@dataclass(frozen=True)
+class LayerWeight:
+    """What one shared tensor counts: `weight`, over its share of non-zeros where `rectified`."""
+
+    name: str
+    weight: float
+    rectified: bool
+
+
+@dataclass(frozen=True)
+class LayerWeighted:
+    """The base distance between tensors scaled by √α, so that α stands inside sums of squares.
+
+    Around the cosine that is AGIC's 1 − Σα⟨g, t⟩ / √(Σα‖g‖² Σα‖t‖²). Convolution i of N, in the
+    order they run, has α = l/(1 − p) with l = 1 + (β − 1)(i − 1)/(N − 1) and p the share of exact
+    zeros in its observed gradient (`relu_modifier`); its bias has the same weight. Linear layers
+    and all others have the mean of l. The paper says nothing on batch normalisation:
+    `batch_norm` gives its tensors the l of the convolution before, the mean, one, or nothing.
+
+    A distance must be `bound` to an observation before it is used: only that tells the layers.
+    """
+
+    base: Distance
+    beta: float = 50.0
+    relu_modifier: bool = True
+    batch_norm: BatchNorm = "as-conv"
+    layers: tuple[LayerWeight, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.beta > 0:
+            raise UsageError(f"layer weights need beta > 0, got {self.beta}; 1 weighs all layers alike")
+        if self.batch_norm not in get_args(BatchNorm):
+            known = ", ".join(get_args(BatchNorm))
+            raise UsageError(f"batch_norm must be one of {known}, got {self.batch_norm!r}")
+
+    def bound(self, seen: Observation) -> LayerWeighted:
+        """The same distance with the weights of the layers of this model."""
+        return replace(self, layers=layer_weights(self, seen))
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Distance between the weighed tensors."""
+        gains = self._gains(target)
+        return self.base.value(_weighed(found, gains), _weighed(target, gains))
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """The base cotangent, weighed once more."""
+        gains = self._gains(target)
+        value, pulled = self.base.value_and_cotangent(_weighed(found, gains), _weighed(target, gains))
+        return value, _weighed(pulled, gains)
+
+    def _gains(self, target: Grouped) -> dict[str, Tensor]:
+        """√α of every tensor and group: victims in lockstep differ in their zeros."""
+        if not self.layers:
+            raise UsageError("layer weights are not bound to a model; call bound(seen) first")
+        gains = {}
+        for layer in self.layers:
+            value = target[layer.name]
+            gain = value.new_full((len(value),), layer.weight)
+            if layer.rectified:
+                filled = flat(value).count_nonzero(1).to(value.dtype) / value[0].numel()
+                # A gradient of nothing but zeros tells nothing of ReLU: it keeps its plain weight.
+                gain = gain / torch.where(filled > 0, filled, torch.ones_like(filled))
+            gains[layer.name] = gain.sqrt()
+        return gains
+
+
+def layer_weights(distance: LayerWeighted, seen: Observation) -> tuple[LayerWeight, ...]:
+    """The weight of every shared tensor, in the order of the update."""
+    runs = list(_executed(seen))
+    order = [module for module in runs if isinstance(module, _CONVOLUTION)]
+    ramp = [1 + (distance.beta - 1) * place / max(1, len(order) - 1) for place in range(len(order))]
+    mean = sum(ramp) / len(ramp) if ramp else 1.0
+    weights: dict[int, tuple[float, bool]] = {}
+    latest = ramp[0] if ramp else 1.0
+    for module in runs:
+        convolves = isinstance(module, _CONVOLUTION)
+        if convolves:
+            latest = ramp[order.index(module)]
+        for parameter in module.parameters(recurse=False):
+            weight = latest if convolves else _other(distance.batch_norm, module, latest=latest, mean=mean)
+            # A parameter shared by two layers belongs to the one that runs first.
+            weights.setdefault(id(parameter), (weight, convolves and distance.relu_modifier))
+    named = dict(seen.model.named_parameters())
+    found = tuple(LayerWeight(name, *weights.get(id(named[name]), (mean, False))) for name in seen.update.tensors)
+    if not any(layer.weight for layer in found):
+        raise UnsuitableError(
+            "batch_norm='excluded' leaves nothing to compare: only normalisation layers were shared; "
+            "use batch_norm='as-conv'"
+        )
+    return found
+
+
+def _other(rule: BatchNorm, module: nn.Module, *, latest: float, mean: float) -> float:
+    if not isinstance(module, _NORMALISATION):
+        return mean
+    return {"as-conv": latest, "mean": mean, "one": 1.0, "excluded": 0.0}[rule]
+
+
+def _executed(seen: Observation) -> Iterator[nn.Module]:
+    """Modules with parameters of their own, each once, in the order in which they run."""
+    order: dict[nn.Module, None] = {}
+
+    def record(module: nn.Module, _received: object) -> None:
+        order.setdefault(module)
+
+    buffers = {name: value.clone() for name, value in seen.model.named_buffers()}
+    # Two examples: batch normalisation in training mode refuses one.
+    grey = torch.full((2, *seen.input_shape), 0.5, device=seen.device, dtype=seen.dtype)
+    with ExitStack() as stack, torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for module in seen.model.modules():
+            if next(module.parameters(recurse=False), None) is not None:
+                stack.callback(module.register_forward_pre_hook(record).remove)
+        functional_call(seen.model, buffers, (grey,))
+    return iter(order)
+
+
+def _weighed(values: Grouped, gains: Grouped) -> dict[str, Tensor]:
+    return {name: values[name] * spread(gain, values[name]) for name, gain in gains.items()}

@@ -1,0 +1,236 @@
+"""AGIC: one batch for many steps, labels that repeat, and several epochs used together."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from leakscope.attacks.agic import Agic, agic, one_batch_cosine
+from leakscope.attacks.agic_epochs import recognise
+from leakscope.client import share
+from leakscope.errors import BadInputError, KnowledgeError, UsageError
+from leakscope.matching.distances import Cosine
+from leakscope.matching.epochs import match_examples, pooled_errors, shared_examples
+from leakscope.matching.facts import Sparse
+from leakscope.matching.layer_weights import LayerWeighted
+from leakscope.matching.optimisers import Adam
+from leakscope.matching.schedules import three_drops
+from leakscope.metrics import guess_baseline, score
+from leakscope.rng import generator, normal_like, uniform
+from leakscope.testing import check_attack
+from leakscope.threat import observe
+from leakscope.types import Batch, LocalTraining, Reconstruction, SharedUpdate, Status
+
+CLASSES = 6
+
+
+def small_network(seed=0, *, side=8):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(1, 12, 3, padding=1), nn.Sigmoid(), nn.Conv2d(12, 12, 3, padding=1), nn.Sigmoid(),
+            nn.Flatten(), nn.Linear(12 * side * side, CLASSES),
+        ).eval()  # fmt: skip
+
+
+def pictures(count, *, seed=0, side=8):
+    """Smooth pictures that differ, each with a label of its own."""
+    draw = generator(seed, "pictures")
+    places = torch.linspace(0, 1, side)
+    phases = uniform((count, 4), draw)
+    waves = [
+        0.5 + 0.45 * torch.sin(6 * a * places[:, None] + 6 * b) * torch.cos(6 * c * places[None] + 6 * d)
+        for a, b, c, d in phases
+    ]
+    return Batch(torch.stack(waves)[:, None], torch.arange(count) % CLASSES)
+
+
+def look(model, batch, *, local=None, scenario="C"):
+    update = share(model, batch, local=local)
+    assert isinstance(update, SharedUpdate)
+    return observe(model, update, scenario=scenario, truth=batch)
+
+
+def narrow_network(seed=0):
+    """Hardly more weights than two pictures of 12 × 12 have pixels: one update leaves much open."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.Sigmoid(), nn.Conv2d(4, 4, 3, stride=2, padding=1),
+            nn.Sigmoid(), nn.Flatten(), nn.Linear(36, CLASSES),
+        ).eval()  # fmt: skip
+
+
+def later_round(model, *, seed):
+    """The same network, moved as far as a round of training would."""
+    moved = copy.deepcopy(model)
+    moved.load_state_dict({k: v + 0.2 * normal_like(v, generator(seed, k)) for k, v in model.state_dict().items()})
+    return moved
+
+
+def test_contract():
+    check_attack(agic(steps=60))
+
+
+def test_options_reach_the_distance():
+    attack = agic(beta=2.0, relu_modifier=False, batch_norm="mean", schedule="paper", signed=False)
+    assert attack.distance == LayerWeighted(Cosine(), 2.0, relu_modifier=False, batch_norm="mean")
+    assert (attack.steps, attack.several.pre_steps) == (10_000, 2_000)
+    assert attack.optimiser == Adam(lr=0.1, signed=False, schedule=three_drops)
+    assert agic() == agic()
+    with pytest.raises(UsageError, match="schedule"):
+        agic(schedule="quick")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="two weights"):
+        agic(gammas=(1.0,))
+
+
+def test_delta_needs_the_rate_and_a_gradient_does_not():
+    model, batch = small_network(), pictures(2)
+    with pytest.raises(KnowledgeError, match="learning rate"):
+        agic(steps=2).reconstruct(look(model, batch, local=LocalTraining(1e-4, 2), scenario="D"))
+    assert agic(steps=2).reconstruct(look(model, batch, scenario="D")).inputs.shape == batch.inputs.shape
+
+
+def test_merged_batch_stands_for_local_steps_at_a_small_rate_only():
+    model, batch = small_network(), pictures(4)
+    truth = Reconstruction(batch.inputs, batch.targets, 0.0, Status.OK)
+    cosines = []
+    for rate in (1e-4, 1.0, 10.0):
+        local = LocalTraining(rate, steps=8, batch_size=1)
+        cosines.append(one_batch_cosine(look(model, batch, local=local), truth, local))
+    assert cosines[0] > 0.999
+    assert cosines[0] > cosines[1] > cosines[2]
+
+
+def test_notes_carry_the_measured_cosine_and_warn():
+    model, batch = small_network(), pictures(4)
+    fine = agic(steps=3).reconstruct(look(model, batch, local=LocalTraining(1e-4, steps=4)))
+    assert any("cosine 1.0000 with 4 local steps" in note for note in fine.notes)
+    assert not any("WARNING" in note for note in fine.notes)
+    wild = agic(steps=3).reconstruct(look(model, batch, local=LocalTraining(10.0, steps=16)))
+    assert any("WARNING" in note and "simulate" in note for note in wild.notes)
+    once = agic(steps=3).reconstruct(look(model, batch))
+    assert not any("one-batch" in note for note in once.notes)
+
+
+def test_evaluations_do_not_grow_with_local_steps():
+    model, batch = small_network(), pictures(4)
+    counts = {
+        agic(steps=3).reconstruct(look(model, batch, local=LocalTraining(1e-4, steps=steps))).evaluations
+        for steps in (1, 4, 8)
+    }
+    assert counts == {3}
+
+
+def test_reconstructs_from_a_delta():
+    model, batch = small_network(), pictures(2)
+    seen = look(model, batch, local=LocalTraining(1e-4, steps=2))
+    attack = agic(steps=120)
+    found = attack.reconstruct(seen, seed=1)
+    assert found.status is Status.OK
+    assert attack.evaluate(seen, found) == found.loss
+    assert bool((score(found, batch).psnr > guess_baseline(batch) + 3).all())
+
+
+def test_knows_of_pruning():
+    informed = agic(steps=3).informed(Sparse())
+    seen = look(small_network(), pictures(1))
+    found = informed.reconstruct(seen)
+    assert isinstance(informed, Agic)
+    assert informed.evaluate(seen, found) == found.loss
+
+
+def test_labels_are_read_once_each_or_counted():
+    model, batch = small_network(), pictures(3)
+    unique = agic(steps=2).reconstruct(look(model, batch))
+    assert unique.targets.tolist() == [0, 1, 2]
+    assert not any("counted" in note for note in unique.notes)
+    twice = Batch(batch.inputs, torch.tensor([4, 4, 1]))
+    counted = agic(steps=2).reconstruct(look(model, twice))
+    assert counted.targets.tolist() == [1, 4, 4]
+    assert any("counted" in note for note in counted.notes)
+    assert agic(steps=2).reconstruct(look(model, twice, scenario="A")).targets.tolist() == [4, 4, 1]
+
+
+def test_matching_recovers_a_permutation_of_noisy_copies():
+    first = pictures(8, seed=2).inputs
+    order = torch.tensor([3, 1, 7, 0, 6, 2, 5, 4])
+    noise = generator(5, "noise")
+    second = first[order] + 0.15 * normal_like(first, noise)
+    same = torch.zeros(8, dtype=torch.long)
+    pairs = match_examples(first, second, labels=(same, same))
+    assert {j: i for i, j in pairs} == dict(enumerate(order.tolist()))
+
+
+def test_matching_keeps_labels_and_distance_apart():
+    images = pictures(2, seed=3).inputs
+    zero, one = torch.tensor([0, 0]), torch.tensor([1, 0])
+    assert match_examples(images, images.flip(0), labels=(zero, one)) == [(0, 1)]
+    far = float(pooled_errors(images[:1], images[1:]))
+    assert match_examples(images[:1], images[1:], labels=(zero[:1], zero[:1]), most=0.5 * far) == []
+
+
+def test_pooling_averages_noise_away():
+    image = torch.full((1, 1, 8, 8), 0.5)
+    checks = 0.5 + 0.2 * (torch.arange(8)[:, None] % 2 * 2 - 1) * (torch.arange(8) % 2 * 2 - 1)
+    assert float(pooled_errors(image, checks[None, None])) == pytest.approx(0.0, abs=1e-12)
+    assert pooled_errors(torch.zeros(2, 5), torch.ones(3, 5)).tolist() == [[1.0] * 3] * 2
+
+
+def test_an_example_is_recognised_after_an_epoch_without_it():
+    images = pictures(3, seed=4).inputs
+    labels = torch.tensor([0, 1, 2])
+    rows = [[0, 1], [2, 1], [0, 2]]
+    found = shared_examples([images[row] for row in rows], [labels[row] for row in rows])
+    assert found == rows
+
+
+def test_updates_of_one_epoch_share_nothing():
+    batch = pictures(1)
+    one = Reconstruction(batch.inputs, batch.targets, 0.0, Status.OK)
+    assert recognise([one, one], epochs=[0, 0]) == ((0,), (1,))
+    assert recognise([one, one], epochs=[0, 1]) == ((0,), (0,))
+
+
+def test_two_epochs_are_better_than_one():
+    attack = agic(steps=100, pre_steps=40, beta=2.0)
+    gains = []
+    for seed in range(3):
+        model, batch = narrow_network(seed), pictures(2, seed=seed + 10, side=12)
+        seen = [look(model, batch), look(later_round(model, seed=seed), batch)]
+        both = attack.reconstruct_epochs(seen, seed)
+        assert both.members == ((0, 1), (0, 1))
+        assert attack.evaluate_epochs(seen, both) == both.joint.loss
+        single = [float(score(attack.reconstruct(one, seed), batch).psnr.mean()) for one in seen]
+        gains.append(float(score(both.joint, batch).psnr.mean()) - max(single))
+    assert statistics.median(gains) > 0.5
+
+
+def test_partly_overlapping_updates_are_joined_where_they_overlap():
+    model, all_three = small_network(), pictures(3, seed=6)
+    parts = [Batch(all_three.inputs[row], all_three.targets[row]) for row in ([0, 1], [1, 2])]
+    seen = [look(one, part) for one, part in zip((model, later_round(model, seed=1)), parts, strict=True)]
+    attack = agic(steps=10, pre_steps=20)
+    found = attack.reconstruct_epochs(seen, seed=2)
+    assert found.members == ((0, 1), (1, 2))
+    assert found.joint.inputs.shape == all_three.inputs.shape
+    assert torch.equal(found.of_update(1).inputs, found.joint.inputs[[1, 2]])
+    again = attack.reconstruct_epochs(seen, seed=2)
+    assert torch.equal(found.joint.inputs, again.joint.inputs)
+    assert "3 different examples, 1 recognised" in found.joint.notes[0]
+
+
+def test_epochs_of_another_client_are_refused():
+    seen = look(small_network(), pictures(1))
+    other = replace(seen, input_shape=(1, 4, 4))
+    with pytest.raises(BadInputError, match="one client"):
+        agic(steps=2).reconstruct_epochs([seen, other])
+    with pytest.raises(UsageError, match="at least one"):
+        agic(steps=2).reconstruct_epochs([])
+    with pytest.raises(UsageError, match="not decreasing"):
+        agic(steps=2).reconstruct_epochs([seen, seen], epochs=[1, 0])
