@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from leakscope.attacks.gias import Gias, gias
+from leakscope.client import share
+from leakscope.defences.prune import prune
+from leakscope.errors import UnsuitableError, UsageError
+from leakscope.matching.distances import Cosine, Masked
+from leakscope.metrics import guess_baseline, score
+from leakscope.models import build
+from leakscope.priors import smooth_prior
+from leakscope.testing import check_attack, smallest_problem
+from leakscope.threat import observe
+from leakscope.types import Batch, Status
+
+SHORT = {"prior": "smooth", "latent_steps": 80, "weight_steps": 40, "restarts": 2}
+
+
+def seen_of(problem, *, scenario="A"):
+    return observe(problem.model, share(problem.model, problem.batch, seed=1), scenario=scenario, truth=problem.batch)
+
+
+def test_it_keeps_the_contract():
+    check_attack(gias(**SHORT))
+
+
+def test_it_keeps_the_contract_in_double_precision():
+    check_attack(gias(**SHORT), problem=smallest_problem(dtype=torch.float64))
+
+
+def test_weights_reach_what_the_prior_cannot_make():
+    problem = smallest_problem()
+    seen, prior = seen_of(problem), smooth_prior(cutoff=3)
+    latent = gias(prior=prior, latent_steps=150, weight_steps=0, restarts=2).reconstruct(seen)
+    both = gias(prior=prior, latent_steps=150, weight_steps=200, weight_lr=1e-2, restarts=2).reconstruct(seen)
+    assert len(both.history) == both.evaluations == 350
+    assert both.history[:150] == latent.history
+    assert both.history[150] == pytest.approx(latent.loss, rel=1e-3), "the second search starts where the first ended"
+    assert both.loss < 0.2 * latent.loss
+    assert float(score(both, problem.batch).psnr) > float(score(latent, problem.batch).psnr) + 5
+
+
+def test_tuning_that_makes_the_match_worse_is_not_returned():
+    seen = seen_of(smallest_problem())
+    found = gias(**{**SHORT, "weight_lr": 30.0}).reconstruct(seen)
+    alone = gias(**{**SHORT, "weight_steps": 0}).reconstruct(seen)
+    assert torch.equal(found.inputs, alone.inputs)
+    assert found.loss == alone.loss
+    assert found.status is Status.OK
+    assert "did not improve" in found.notes[-1]
+
+
+def test_several_examples_each_get_their_own_generator():
+    model = build("mlp", num_classes=4, in_channels=1, image_size=8, hidden=[64], activation="sigmoid", seed=3)
+    rows = torch.linspace(0, 1, 8)
+    pictures = torch.stack([(rows[:, None] * rows[None, :]), 1 - 0.8 * rows[:, None].expand(8, 8)])[:, None]
+    batch = Batch(pictures, torch.tensor([0, 2]))
+    seen = observe(model, share(model, batch, seed=1), scenario="C", truth=batch)
+    found = gias(prior="smooth", latent_steps=250, weight_steps=50, restarts=2).reconstruct(seen)
+    assert sorted(found.targets.tolist()) == [0, 2]
+    assert bool((score(found, batch).psnr > guess_baseline(batch) + 3).all())
+
+
+def test_the_prior_is_named_or_the_way_to_get_one_is():
+    with pytest.raises(UsageError, match="leakscope prior train"):
+        gias()
+    with pytest.raises(UsageError, match="weight_steps ≥ 0"):
+        gias(prior="smooth", weight_steps=-1)
+    with pytest.raises(UsageError, match="steps ≥ 1"):
+        gias(prior="smooth", latent_steps=0)
+
+
+def test_inputs_that_are_no_images_are_refused():
+    model = torch.nn.Sequential(torch.nn.Linear(9, 3))
+    batch = Batch(torch.rand(1, 9), torch.tensor([1]))
+    seen = observe(model, share(model, batch), scenario="A", truth=batch)
+    with pytest.raises(UnsuitableError, match=r"needs inputs \[C, H, W\]"):
+        gias(**SHORT).reconstruct(seen)
+
+
+def test_both_searches_are_cut_alike():
+    attack = gias(prior="smooth").with_steps(110)
+    assert (attack.latent_steps, attack.weight_steps, attack.steps) == (10, 100, 110)
+    assert gias(prior="smooth", weight_steps=0).with_steps(40).latent_steps == 40
+
+
+def test_a_known_defence_changes_the_comparison():
+    adapted = prune(0.9).adapt(gias(**SHORT))
+    assert isinstance(adapted, Gias)
+    assert adapted.distance == Masked(Cosine())
+    assert adapted.prior == gias(**SHORT).prior
