@@ -8,7 +8,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -46,11 +46,13 @@ def audit(
     seed: int = 0,
     loss: Loss | None = None,
     with_lpips: bool = False,
+    limited: Callable[[Attack], Attack] | None = None,
 ) -> AuditResult:
     """Attack what clients with `batches` would share, and score what came back.
 
     Several batches are several victims of the same model. `adaptive` runs the attacker who
-    knows the defence. The model is not modified.
+    knows the defence. `limited` changes the attack that runs, after a defence has adapted it: a
+    limit set before could be undone by what the attacker knows. The model is not modified.
     """
     victims = [batches] if isinstance(batches, Batch) else list(batches)
     if not victims:
@@ -59,6 +61,7 @@ def audit(
     began = time.perf_counter()
     handed_out = attack.craft(model if defence is None else defence.harden(model))
     chosen = defence.adapt(attack) if adaptive and defence is not None else attack
+    chosen = chosen if limited is None else limited(chosen)
     updates = [
         share(handed_out, victim, defence=defence, local=local, seed=random.child_seed(seed, "share", i), loss=loss)
         for i, victim in enumerate(victims)

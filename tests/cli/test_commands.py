@@ -38,10 +38,37 @@ def test_an_unknown_option_suggests_the_nearest(command: Command, tmp_path: Path
 
 def test_dry_run_prices_and_runs_nothing(command: Command, tmp_path: Path) -> None:
     code, out, _ = command("audit", "--defence", "none", "--defence", "prune:fraction=0.5", "--dry-run",
-                           "--out", str(tmp_path / "run"))  # fmt: skip
+                           "--workers", "1", "--out", str(tmp_path / "run"))  # fmt: skip
     assert code == 0
     # 2 attacks × (undefended + unaware + knowing); accuracy without and with the defence.
-    assert "6 attack cells, 2 accuracy cells; nothing was run" in out
+    assert "6 attack cells, 2 accuracy cells; nothing was run but the probe" in out
+    assert "mlp on digits: fc-inversion against prune:fraction=0.5 knowing it, C, seed 0" in out
+    assert "closed form" in out
+    assert "with 1 worker" in out
+    assert not (tmp_path / "run").exists()
+
+
+def test_dry_run_as_json_tells_what_a_budget_would_do(command: Command, tmp_path: Path) -> None:
+    code, out, _ = command("audit", "--attack", "inverting-gradients:steps=9000000", "--attack", "adam-l1",
+                           "--victims", "1", "--budget", "20m", "--dry-run", "--json", "--workers", "1",
+                           "--out", str(tmp_path / "run"))  # fmt: skip
+    found = json.loads(out)
+    assert code == 0
+    assert found["budget"] == 1200
+    length = found["planned"]["attacks"]["inverting-gradients:steps=9000000"]
+    assert 20 <= length["steps"] < length["of"] == 9_000_000
+    lines = {line["attack"]: line for line in found["lines"]}
+    assert lines["inverting-gradients:steps=9000000"]["planned_steps"] == length["steps"]
+    assert lines["adam-l1"]["at_most"] == 0
+    assert lines["adam-l1"]["notes"][0].startswith("refused: attack 'adam-l1' needs the labels")
+    assert 0 < found["totals"]["seconds"] <= 1200
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_that_is_no_length_of_time_exits_2(command: Command, tmp_path: Path) -> None:
+    code, _, err = command("audit", "--budget", "soon", "--out", str(tmp_path / "run"))
+    assert code == 2
+    assert "1h30m" in err
     assert not (tmp_path / "run").exists()
 
 

@@ -1,18 +1,26 @@
 """Whole audits: a configuration in, a directory with journal, numbers and report out."""
 
-from leakscope.campaign.config import Config, json_schema, load_config, parse_config
+from leakscope.campaign.bill import Bill, Line, price_campaign
+from leakscope.campaign.config import Config, Planned, PlannedAttack, json_schema, load_config, parse_config
 from leakscope.campaign.plan import Plan, make_plan
 from leakscope.campaign.run import CampaignResult, run_campaign
 from leakscope.campaign.selfcheck import self_check
+from leakscope.campaign.stepped import Stepped
 
 __all__ = [
+    "Bill",
     "CampaignResult",
     "Config",
+    "Line",
     "Plan",
+    "Planned",
+    "PlannedAttack",
+    "Stepped",
     "json_schema",
     "load_config",
     "make_plan",
     "parse_config",
+    "price_campaign",
     "run_campaign",
     "self_check",
 ]

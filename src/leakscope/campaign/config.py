@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from leakscope.campaign.durations import parse_duration
 from leakscope.errors import BadInputError, UsageError, suggest
 
 _LARGEST_CONFIG = 1_000_000
 Positive = Annotated[int, Field(ge=1)]
+Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=float | str)]
 
 
 class _Part(BaseModel):
@@ -36,12 +38,34 @@ class Utility(_Part):
     examples: Positive = 2_000
 
 
+class PlannedAttack(_Part):
+    """An attack at `steps` `of` its own steps, from `restarts` starts; None leaves those as they are."""
+
+    steps: Positive
+    of: Positive
+    restarts: Positive | None = None
+
+    @model_validator(mode="after")
+    def _not_longer(self) -> PlannedAttack:
+        if self.steps > self.of:
+            raise ValueError(f"an attack is never made longer: steps must be at most {self.of}")
+        return self
+
+
+class Planned(_Part):
+    """What a budget came to: the length of each attack, and the cells there was no time for, by label."""
+
+    attacks: dict[str, PlannedAttack] = {}
+    left_out: tuple[str, ...] = ()
+
+
 class Config(_Part):
     """A grid: models × data × attacks × defences × scenarios × seeds.
 
     Attacks and defences are specs such as `prune:fraction=0.9`; defences may be chained with
     `+`. `fail_above` turns the audit into a gate: exit code 1 when an undefended example comes
-    back above that many decibels.
+    back above that many decibels. `budget` is wall time to split over the cells; `planned` is what
+    it came to, written by the run itself so that continuing it uses the same numbers.
     """
 
     title: str = "Leakage audit"
@@ -67,6 +91,8 @@ class Config(_Part):
     show_images: bool | None = None
     workers: Positive | None = None
     timeout: float | None = Field(default=None, gt=0)
+    budget: Duration | None = None
+    planned: Planned | None = None
 
 
 def load_config(path: str | Path) -> Config:

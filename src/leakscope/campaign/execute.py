@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from leakscope.campaign.stepped import shortened
 from leakscope.campaign.subject import Subject
 from leakscope.cell import audit
 from leakscope.client import client_step
@@ -43,6 +45,7 @@ def _attack(spec: Mapping[str, Any]) -> CellOutcome:
         scenario=spec["scenario"],
         seed=spec["seed"],
         with_lpips=spec["lpips"],
+        limited=partial(shortened, **spec["limit"]) if spec.get("limit") else None,
     )
     tensors: dict[str, Tensor] = {}
     if spec["keep_images"] and result.truth is not None and result.reconstruction is not None:

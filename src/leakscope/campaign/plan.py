@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from leakscope import data
-from leakscope.campaign.config import Config
+from leakscope.campaign.config import Config, Planned, PlannedAttack
+from leakscope.campaign.stepped import length_of
 from leakscope.campaign.subject import Subject, load_subject
 from leakscope.errors import BadInputError, UsageError
 from leakscope.registry import attack_from_spec, defence_from_spec
@@ -24,11 +25,12 @@ EMBEDDED = ("digits", "faces")
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a campaign, attacks first."""
+    """The cells of a campaign, attacks first; `left_out` are those a budget has no time for."""
 
     attacks: tuple[Cell, ...]
     utilities: tuple[Cell, ...]
     show_images: bool
+    left_out: tuple[Cell, ...] = ()
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -47,7 +49,34 @@ def make_plan(config: Config, *, show_images: bool | None = None) -> Plan:
     ]
     attacks = [cell for subject in subjects for cell in _attack_cells(config, subject, show)]
     utilities = [cell for subject in subjects for cell in _utility_cells(config, subject)] if config.utility else []
-    return Plan(tuple(attacks), tuple(utilities), show)
+    plan = Plan(tuple(attacks), tuple(utilities), show)
+    return plan if config.planned is None else fitted(plan, config.planned)
+
+
+def fitted(plan: Plan, planned: Planned) -> Plan:
+    """The plan as a budget leaves it: fewer cells, shorter attacks, closed forms first."""
+    absent = set(planned.left_out)
+    kept = [_limited(cell, planned) for cell in plan.attacks if cell.label not in absent]
+    return Plan(
+        tuple(sorted(kept, key=lambda cell: length_of(attack_from_spec(str(cell.spec["attack"]))).steps is not None)),
+        tuple(cell for cell in plan.utilities if cell.label not in absent),
+        plan.show_images,
+        tuple(cell for cell in plan.cells if cell.label in absent),
+    )
+
+
+def _limited(cell: Cell, planned: Planned) -> Cell:
+    """A cell whose attack is changed says so in its spec; any other is the very cell of a run without budget."""
+    length = planned.attacks.get(str(cell.spec["attack"]))
+    if length is None or not is_changed(str(cell.spec["attack"]), length):
+        return cell
+    return Cell.of({**cell.spec, "limit": length.model_dump()}, code_version=__version__, label=cell.label)
+
+
+def is_changed(spec: str, length: PlannedAttack) -> bool:
+    """Whether an attack runs otherwise than its own settings say."""
+    own = length_of(attack_from_spec(spec))
+    return length.steps < length.of or (length.restarts is not None and length.restarts != own.restarts)
 
 
 def _check_names(config: Config) -> None:
@@ -58,6 +87,9 @@ def _check_names(config: Config) -> None:
     for axis in ("models", "data", "attacks", "defences", "scenarios", "seeds"):
         if not getattr(config, axis):
             raise UsageError(f"the configuration names no {axis}; expected at least one")
+    for spec in config.planned.attacks if config.planned else ():
+        if spec not in config.attacks:
+            raise UsageError(f"planned.attacks names {spec!r}, which is not in attacks; remove `planned` to plan anew")
 
 
 def _subject_spec(config: Config, model: str, dataset: str) -> dict[str, Any]:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from leakscope.campaign.config import Config, load_config
+from leakscope.campaign.budget import afford
+from leakscope.campaign.config import Config, Planned, load_config
 from leakscope.campaign.execute import execute
-from leakscope.campaign.plan import make_plan
+from leakscope.campaign.plan import Plan, fitted, make_plan
+from leakscope.campaign.price import Quote, quote
 from leakscope.campaign.selfcheck import require_self_check
 from leakscope.campaign.summary import summarise_campaign
-from leakscope.errors import UsageError
+from leakscope.errors import BadInputError, UsageError
 from leakscope.files import private_folder, write_atomic
 from leakscope.report import write_report
 from leakscope.sweep import SweepResult, run
 from leakscope.sweep.progress import show
+
+# Of the budget: what the probe may use, and what is kept for a machine slower than it was then.
+_FOR_PROBE, _FOR_SURPRISES = 0.25, 0.1
+# Workers start, a summary and a page are written.
+_AROUND_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -33,10 +41,11 @@ class CampaignResult:
 
     @property
     def exit_code(self) -> int:
-        """0 done or within the gate, 1 above it, 3 inconclusive, 130 interrupted."""
+        """0 done or within the gate, 1 above it, 3 inconclusive or out of time, 130 interrupted."""
         if self.sweep.interrupted:
             return 130
-        if self.summary["verdict"]["status"] == "inconclusive":
+        missing = any(outcome is None for outcome in self.sweep.outcomes[: len(self.summary["cells"])])
+        if self.summary["verdict"]["status"] == "inconclusive" or missing:
             return 3
         gate = self.summary["config"]["fail_above"]
         return 1 if gate is not None and _worst_undefended(self.summary) > gate else 0
@@ -52,34 +61,82 @@ def run_campaign(
     retry_failed: bool = False,
     command: str = "",
 ) -> CampaignResult:
-    """Run the audit `config` describes; run again, it continues where it stopped."""
+    """Run the audit `config` describes; run again, it continues where it stopped.
+
+    With a budget, the first call probes, plans and keeps the plan in `config.yaml`; every later one
+    follows that plan and has the whole budget again for what is left.
+    """
+    began = time.monotonic()
     settings = config if isinstance(config, Config) else load_config(config)
     folder = Path(directory)
     plan = make_plan(settings, show_images=show_images)
+    settings = _continued(folder, settings)
+    check = require_self_check()
+    processes = count_workers(settings, plan, workers)
+    if settings.budget is not None and settings.planned is None:
+        _, planned = plan_within(settings.budget, plan, workers=processes, began=began)
+        settings = settings.model_copy(update={"planned": planned})
+    plan = plan if settings.planned is None else fitted(plan, settings.planned)
     private_folder(folder)
     _keep_config(folder, settings)
-    check = require_self_check()
-    processes = workers or settings.workers or os.cpu_count() or 1
     with show(quiet=quiet) as listener:
         found = run(
             plan.cells, execute, folder, workers=min(processes, max(1, len(plan.cells))), timeout=settings.timeout,
-            retry_failed=retry_failed, on_event=listener,
+            seconds=_left(settings.budget, began), retry_failed=retry_failed, on_event=listener,
         )  # fmt: skip
-    summary = summarise_campaign(settings, plan, found.outcomes, check, command=command)
+    summary = summarise_campaign(
+        settings, plan, found.outcomes, check, command=command, out_of_time=found.out_of_time
+    )  # fmt: skip
     write_atomic(folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
     report = write_report(folder, show_images=plan.show_images)
     return CampaignResult(folder, summary, report, found)
 
 
-def _keep_config(folder: Path, config: Config) -> None:
-    """Store the settings; a directory belongs to one configuration for good."""
+def count_workers(config: Config, plan: Plan, workers: int | None = None) -> int:
+    """Processes a run uses: as told, or one per core; never more than it has cells."""
+    return min(workers or config.workers or os.cpu_count() or 1, max(1, len(plan.cells)))
+
+
+def plan_within(
+    budget: float, plan: Plan, *, workers: int, began: float | None = None
+) -> tuple[Quote, Planned]:  # fmt: skip
+    """Probe `plan`, and split over it what is left of `budget` seconds since `began`."""
+    began = time.monotonic() if began is None else began
+    prices = quote(plan, workers=workers, seconds=_FOR_PROBE * budget)
+    around = time.monotonic() - began + prices.slowdown * _AROUND_SECONDS
+    left = (budget - around) * (1 - _FOR_SURPRISES)
+    # More processes than cores share the cores.
+    return prices, afford(plan, prices, seconds=left, workers=min(workers, os.cpu_count() or 1))
+
+
+def _left(budget: float | None, began: float) -> float | None:
+    # At least a second: a run that is continued must get on, however small its budget is.
+    return None if budget is None else max(1.0, budget - (time.monotonic() - began))
+
+
+def _continued(folder: Path, config: Config) -> Config:
+    """The settings with the plan of an earlier call; a directory belongs to one configuration for good."""
     path = folder / "config.yaml"
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False).encode()
-    if path.exists() and path.read_bytes() != text:
+    if not path.exists():
+        return config
+    try:
+        stored = load_config(path)
+    except (BadInputError, UsageError):
+        stored = None
+    planned = config.planned or (stored.planned if stored else None)
+    settings = config.model_copy(update={"planned": planned})
+    if stored != settings:
         raise UsageError(
             f"{folder} holds a run with other settings; choose another directory, or go back to its config.yaml"
         )
-    write_atomic(path, text)
+    return settings
+
+
+def _keep_config(folder: Path, config: Config) -> None:
+    # What was not set is not written: a run of an older version, without these settings, reads the same.
+    left_out = {name for name in ("budget", "planned") if getattr(config, name) is None}
+    text = yaml.safe_dump(config.model_dump(mode="json", exclude=left_out), sort_keys=False)
+    write_atomic(folder / "config.yaml", text.encode())
 
 
 def _worst_undefended(summary: dict[str, Any]) -> float:

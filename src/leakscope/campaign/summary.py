@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from leakscope.campaign.caution import budget_record, cautioned, left_out_words, limit_words
 from leakscope.campaign.config import Config
 from leakscope.campaign.plan import NONE, Plan
 from leakscope.campaign.selfcheck import SelfCheck
@@ -21,11 +22,18 @@ from leakscope.version import __version__
 
 
 def summarise_campaign(
-    config: Config, plan: Plan, outcomes: Sequence[CellOutcome | None], check: SelfCheck, *, command: str
+    config: Config,
+    plan: Plan,
+    outcomes: Sequence[CellOutcome | None],
+    check: SelfCheck,
+    *,
+    command: str,
+    out_of_time: bool = False,
 ) -> dict[str, Any]:
     """Build `summary.json`; apart from `timings` it depends on configuration and code alone."""
     pairs = list(zip(plan.cells, outcomes, strict=True))
-    attacks = [_attack_row(cell, outcome) for cell, outcome in pairs[: len(plan.attacks)]]
+    attacks = [_attack_row(cell, outcome, out_of_time) for cell, outcome in pairs[: len(plan.attacks)]]
+    unfinished = sum(outcome is None for _, outcome in pairs) if out_of_time else 0
     costs = _cost_rows(pairs[len(plan.attacks) :])
     checked = {"name": check.name, "psnr": check.psnr, "passed": check.passed}
     statuses = Counter(row["status"] for row in attacks)
@@ -42,7 +50,10 @@ def summarise_campaign(
         "code": {"version": __version__, "seeds": list(config.seeds)},
         "self_check": checked,
         "threshold_psnr": config.threshold_psnr,
-        "verdict": verdict(attacks, config.threshold_psnr, defences=costs, self_check=checked),
+        "verdict": cautioned(
+            verdict(attacks, config.threshold_psnr, defences=costs, self_check=checked), config, unfinished=unfinished
+        ),
+        "budget": budget_record(config, unfinished=unfinished),
         "scenarios": {name: _scenario(name) for name in config.scenarios},
         "cells": attacks,
         "defences": costs,
@@ -50,23 +61,26 @@ def summarise_campaign(
             "total": len(attacks), "ok": statuses.get("ok", 0),
             "failed": {status: count for status, count in sorted(statuses.items()) if status != "ok"},
         },
-        "not_tested": _not_tested(config),
+        "not_tested": [*left_out_words(plan), *_not_tested(config)],
         "reproduce": [command] if command else [],
         "timings": {cell.key: None if outcome is None else outcome.seconds for cell, outcome in pairs},
     }  # fmt: skip
 
 
-def _attack_row(cell: Cell, outcome: CellOutcome | None) -> dict[str, Any]:
+def _attack_row(cell: Cell, outcome: CellOutcome | None, out_of_time: bool) -> dict[str, Any]:
     spec: Any = cell.spec
     row = {
         "key": cell.key, "model": spec["subject"]["model"], "data": spec["subject"]["data"],
         "attack": spec["attack"], "defence": spec["defence"], "adaptive": spec["adaptive"],
         "scenario": spec["scenario"], "seed": spec["seed"], "local": spec["local"],
         "victims": spec["victims"], "batch_size": spec["batch_size"],
-        "status": str(Status.ERROR), "error": "interrupted before it ran", "n": 0,
+        "status": str(Status.ERROR), "n": 0,
+        "error": "the budget was over before it ran" if out_of_time else "interrupted before it ran",
     }  # fmt: skip
     if outcome is not None:
         row |= {**outcome.record, "error": _error(outcome.record), "status": str(outcome.status)}
+    if spec.get("limit"):
+        row |= {"limit": spec["limit"], "notes": [limit_words(spec["limit"]), *row.get("notes", [])]}
     return row
 
 

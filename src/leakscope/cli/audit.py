@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from leakscope.cli.price import print_bill
+
 if TYPE_CHECKING:
-    from leakscope.campaign import CampaignResult, Config, Plan
+    from leakscope.campaign import CampaignResult, Config
 
 
 def audit(
@@ -33,7 +35,12 @@ def audit(
     ),
     workers: int | None = typer.Option(None, help="Processes of one thread (default: one per core)."),
     retry_failed: bool = typer.Option(False, help="Run cells again that ended in error, timeout or oom."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Print the cells and stop."),
+    budget: str | None = typer.Option(
+        None, help="Wall time to split over the cells, e.g. 90s, 2m, 1h30m; attacks are shortened to fit."
+    ),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Print the cells, with time and memory from a short probe, and stop."
+    ),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON schema of the YAML file and stop."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON."),
     quiet: bool = typer.Option(False, help="No progress."),
@@ -51,9 +58,10 @@ def audit(
     settings = _settings(config, {
         "models": model, "data": data, "attacks": attack, "defences": defence, "scenarios": scenario, "seeds": seed,
         "victims": victims, "batch_size": batch_size, "fail_above": fail_above,
+        "budget": budget,
     })  # fmt: skip
     if dry_run:
-        _print_plan(campaign.make_plan(settings, show_images=show_images), as_json=as_json)
+        print_bill(campaign.price_campaign(settings, show_images=show_images, workers=workers), as_json=as_json)
         return
     result = campaign.run_campaign(
         settings, out, show_images=show_images, workers=workers, quiet=quiet, retry_failed=retry_failed,
@@ -72,15 +80,6 @@ def _settings(path: Path | None, overrides: dict[str, Any]) -> Config:
     base = campaign.load_config(path).model_dump() if path else {}
     given = {key: value for key, value in overrides.items() if value not in (None, [], ())}
     return campaign.parse_config({**base, **given}, source="the command line" if path is None else str(path))
-
-
-def _print_plan(plan: Plan, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps([{"key": cell.key, "label": cell.label} for cell in plan.cells], indent=1))
-        return
-    for cell in plan.cells:
-        typer.echo(f"{cell.key[:12]}  {cell.label}")
-    typer.echo(f"{len(plan.attacks)} attack cells, {len(plan.utilities)} accuracy cells; nothing was run")
 
 
 def _print_table(result: CampaignResult) -> None:
@@ -107,6 +106,8 @@ def _print_table(result: CampaignResult) -> None:
     verdict, counts = result.summary["verdict"], result.summary["counts"]
     console.print(f"Grade {verdict['grade']}: {escape(verdict['headline'])}", highlight=False)
     console.print(f"{counts['ok']} of {counts['total']} cells ok {counts['failed'] or ''}", highlight=False)
+    for sentence in (result.summary["budget"] or {}).get("caution", ()):
+        console.print(escape(sentence), highlight=False)
     print(f"report: {result.report}")
 
 

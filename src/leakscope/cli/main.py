@@ -10,6 +10,8 @@ from leakscope.cli.attack import attack
 from leakscope.cli.audit import audit
 from leakscope.cli.doctor import doctor
 from leakscope.cli.listing import list_names
+from leakscope.cli.prior import app as prior
+from leakscope.cli.profile import profile
 from leakscope.cli.report import report
 from leakscope.errors import LeakscopeError
 from leakscope.version import __version__
@@ -25,7 +27,9 @@ app = typer.Typer(
 app.command()(audit)
 app.command()(attack)
 app.command("list")(list_names)
+app.command()(profile)
 app.command()(report)
+app.add_typer(prior)
 app.command()(doctor)
 
 

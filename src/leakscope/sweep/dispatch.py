@@ -7,6 +7,7 @@ a status, and only the cell concerned is affected.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class Dispatch:
     def __init__(self, ledger: Ledger, execute: Execute, *, limits: Limits, on_event: OnEvent) -> None:
         """Prepare; `drive` does the work."""
         self.executed = 0
+        self.out_of_time = False
         self._ledger = ledger
         self._execute = execute
         self._limits = limits
@@ -55,7 +57,8 @@ class Dispatch:
         self._estimate = Estimate(limits.workers)
 
     def drive(self, todo: Sequence[Cell], *, done: Sequence[Cell], interrupts: Interrupts) -> None:
-        """Run `todo` to the end, or until interrupted: once lets running cells end, twice does not."""
+        """Run `todo` to the end, or until time is over or interrupted: once lets running cells end, twice does not."""
+        ends = time.monotonic() + (self._limits.seconds or float("inf"))
         self._waiting.extend(Job(cell) for cell in todo)
         self._done, self._total = len(done), len(todo) + len(done)
         for cell in done:
@@ -69,6 +72,9 @@ class Dispatch:
                 if interrupts.count and not stopping:
                     stopping = True
                     self._tell(Kind.STOP, detail="finishing the running cells; once more stops at once")
+                if self._waiting and not stopping and time.monotonic() > ends:
+                    stopping = self.out_of_time = True
+                    self._tell(Kind.STOP, detail="the time is over; finishing the running cells")
                 if not stopping:
                     self._fill()
                 wait_for(self._pool, seconds=_TICK)

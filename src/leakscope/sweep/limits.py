@@ -12,11 +12,12 @@ _HEADROOM_MB = 32
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sweep may use: processes, seconds per cell, megabytes of all workers together."""
+    """What a sweep may use: processes, seconds per cell, megabytes of all workers together, seconds in all."""
 
     workers: int = 1
     timeout: float | None = None
     memory_mb: int | None = None
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -25,6 +26,8 @@ class Limits:
             raise UsageError(f"timeout must be > 0 seconds or None, got {self.timeout}")
         if self.memory_mb is not None and self.memory_mb < 1:
             raise UsageError(f"memory_mb must be ≥ 1 or None, got {self.memory_mb}")
+        if self.seconds is not None and not self.seconds > 0:
+            raise UsageError(f"seconds must be > 0 or None, got {self.seconds}")
 
     def share_mb(self, *, alone: bool) -> int | None:
         """What one worker may use: an equal share, or everything when it runs alone."""

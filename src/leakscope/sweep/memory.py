@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import resource
 import sys
 from pathlib import Path
@@ -30,6 +32,13 @@ def limit(megabytes: int | None) -> None:
 def private_mb() -> float:
     """Private memory of this process as RLIMIT_DATA counts it; 0 where the system does not tell."""
     return _status("VmData")
+
+
+def release() -> None:
+    """Hand freed memory back to the system, so that the next peak counts nothing of the past."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def reset_peak() -> None:

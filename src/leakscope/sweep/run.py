@@ -25,14 +25,15 @@ class SweepResult:
     """What a sweep came to.
 
     `outcomes` follow the order of the cells and were read back from disk; an entry is None
-    only where the sweep was interrupted before that cell. `executed` cells ran in this call,
-    `reused` ones were finished before it.
+    only where the sweep was interrupted, or its time was over, before that cell. `executed` cells ran in this call,
+    `reused` ones were finished before it. `out_of_time`: `seconds` were over before the last cell began.
     """
 
     outcomes: tuple[CellOutcome | None, ...]
     executed: int
     reused: int
     interrupted: bool
+    out_of_time: bool = False
 
     @property
     def finished(self) -> tuple[CellOutcome, ...]:
@@ -48,6 +49,7 @@ def run(
     workers: int = 1,
     timeout: float | None = None,
     memory_mb: int | None = None,
+    seconds: float | None = None,
     retry_failed: bool = False,
     on_event: OnEvent | None = None,
 ) -> SweepResult:
@@ -65,6 +67,7 @@ def run(
         timeout: seconds after which a cell is stopped with status `timeout`.
         memory_mb: what all workers together may use. Each gets an equal share; a cell that needs
             more is tried once more alone with all of it, then has status `oom`.
+        seconds: no cell begins after so long; the running ones end, and the next call continues.
         retry_failed: also run cells again that ended in `error`, `timeout` or `oom`.
         on_event: called with each `Event`; see `progress.show`.
 
@@ -73,7 +76,7 @@ def run(
         BadInputError: the journal was edited or belongs to something else.
         StorageError: the disk is full; what was finished before stays finished.
     """
-    limits = Limits(workers, timeout, memory_mb)
+    limits = Limits(workers, timeout, memory_mb, seconds)
     tell = on_event or ignore
     unique = list({cell.key: cell for cell in cells}.values())
     with open_ledger(Path(directory)) as ledger, Interrupts() as interrupts:
@@ -81,7 +84,7 @@ def run(
         dispatch = Dispatch(ledger, execute, limits=limits, on_event=tell)
         dispatch.drive(todo, done=done, interrupts=interrupts)
         outcomes = tuple(_outcome(ledger, cell) for cell in cells)
-        return SweepResult(outcomes, dispatch.executed, len(done), interrupts.count > 0)
+        return SweepResult(outcomes, dispatch.executed, len(done), interrupts.count > 0, dispatch.out_of_time)
 
 
 def _split(

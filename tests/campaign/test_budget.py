@@ -1,0 +1,197 @@
+"""Who runs, how long and how often, from prices that are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leakscope.campaign import Config, Plan, Planned, PlannedAttack, make_plan, parse_config
+from leakscope.campaign.budget import afford
+from leakscope.campaign.kinds import kinds_of
+from leakscope.campaign.plan import fitted
+from leakscope.campaign.price import Price, Quote, _nearest, _price, _slowdown, wall_seconds
+from leakscope.errors import UsageError
+from leakscope.sweep import CellOutcome
+from leakscope.types import Status
+
+GRID = {
+    "model_options": {"mlp": {"hidden": [16]}},
+    "victims": 1,
+    "attacks": ["inverting-gradients", "idlg:retries=1", "fc-inversion"],
+    "defences": ["none", "prune:fraction=0.9"],
+    "utility": {"rounds": 10},
+}
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return make_plan(parse_config(GRID))
+
+
+def priced(plan: Plan, *, step: float = 0.01, fixed: float = 0.1, training: float = 0.1) -> Quote:
+    """Every attack step costs `step`, every closed form `fixed`, every round `training`."""
+    prices = {}
+    for kind in kinds_of(plan):
+        own = training if kind.probe.spec["kind"] == "utility" else step
+        for cell in kind.cells:
+            prices[cell.key] = Price("measured", kind.length, fixed, own if kind.length.steps else 0.0)
+    return Quote(prices, len(prices), 100.0, 0.0)
+
+
+def cost(plan: Plan, prices: Quote, planned: Planned) -> float:
+    """Seconds at most of all cells as planned."""
+    by_label = {cell.label: prices.prices[cell.key] for cell in plan.cells}
+    limits: list[tuple[str, Any]] = [(cell.label, cell.spec.get("limit") or {}) for cell in fitted(plan, planned).cells]
+    return sum(by_label[label].at_most(**limit) for label, limit in limits)
+
+
+def test_steps_fill_the_time_and_not_more(plan: Plan) -> None:
+    prices = priced(plan)
+    found = afford(plan, prices, seconds=20.0, workers=1)
+    assert found.left_out == ()
+    assert 19.5 < cost(plan, prices, found) <= 20.0
+    geiping, idlg = (found.attacks[name] for name in ("inverting-gradients", "idlg:retries=1"))
+    assert 20 < geiping.steps < geiping.of == 300
+    # A cell of each gets the same time, and idlg may need it twice.
+    assert geiping.steps == pytest.approx(2 * idlg.steps, abs=2)
+    assert "fc-inversion" not in found.attacks, "a closed form has no length"
+
+
+def test_twice_the_workers_do_twice_the_steps(plan: Plan) -> None:
+    one, two = (afford(plan, priced(plan), seconds=10.0, workers=n).attacks["inverting-gradients"] for n in (1, 2))
+    assert two.steps > 1.8 * one.steps
+
+
+def test_the_same_prices_give_the_same_plan(plan: Plan) -> None:
+    assert afford(plan, priced(plan), seconds=20.0, workers=1) == afford(plan, priced(plan), seconds=20.0, workers=1)
+
+
+def test_an_hour_goes_into_restarts_up_to_a_bound(plan: Plan) -> None:
+    found = afford(plan, priced(plan), seconds=3600.0, workers=1)
+    assert found.attacks["inverting-gradients"] == PlannedAttack(steps=300, of=300, restarts=8)
+    some = afford(plan, priced(plan), seconds=60.0, workers=1)
+    assert 1 < (some.attacks["inverting-gradients"].restarts or 0) < 8
+    assert cost(plan, priced(plan), some) <= 60.0
+
+
+def test_restarts_the_user_chose_stay() -> None:
+    plan = make_plan(parse_config({**GRID, "attacks": ["inverting-gradients:restarts=2"], "utility": None}))
+    found = afford(plan, priced(plan), seconds=3600.0, workers=1)
+    assert found.attacks["inverting-gradients:restarts=2"].restarts == 2
+
+
+def test_what_is_left_out_is_defended_first_and_never_a_closed_form(plan: Plan) -> None:
+    prices = priced(plan, step=0.1, fixed=0.01)
+    # 20 steps of 0.1 s: 2 s for each undefended cell, 4 s where one retry is allowed.
+    found = afford(plan, prices, seconds=6.1, workers=1)
+    assert found.attacks["inverting-gradients"].steps == 20
+    runs = [cell.label for cell in fitted(plan, found).attacks]
+    assert [label.split(": ")[1].split(" against")[0] for label in runs[:3]] == ["fc-inversion"] * 3
+    assert runs[3:] == [
+        "mlp on digits: inverting-gradients against none, C, seed 0",
+        "mlp on digits: idlg:retries=1 against none, C, seed 0",
+    ]
+    assert len(found.left_out) == len(plan.cells) - len(runs)
+    assert "mlp on digits: accuracy under none" in found.left_out
+
+
+def test_restarts_are_given_up_before_cells() -> None:
+    plan = make_plan(parse_config({**GRID, "attacks": ["lbfgs-cosine"], "scenarios": ["B"], "utility": None}))
+    found = afford(plan, priced(plan, step=0.16, fixed=0.0), seconds=4.0, workers=1)
+    # Three cells of 20 steps: 9.6 s from 16 starts, 0.6 s from one.
+    assert found.left_out == ()
+    assert found.attacks["lbfgs-cosine"].restarts == 1
+    assert found.attacks["lbfgs-cosine"].steps == 4.0 / 3 // 0.01
+
+
+def test_no_cell_may_be_longer_than_the_budget_however_many_workers(plan: Plan) -> None:
+    found = afford(plan, priced(plan, step=0.1), seconds=10.0, workers=64)
+    assert found.attacks["inverting-gradients"].steps == 99
+
+
+def test_training_has_at_most_a_third(plan: Plan) -> None:
+    found = afford(plan, priced(plan, training=1.0), seconds=20.0, workers=1)
+    assert set(found.left_out) == {
+        "mlp on digits: accuracy under none", "mlp on digits: accuracy under prune:fraction=0.9",
+    }  # fmt: skip
+
+
+def test_too_little_for_anything_is_refused_with_a_number(plan: Plan) -> None:
+    with pytest.raises(UsageError, match=r"cheapest cell .*fc-inversion.* needs 5 s"):
+        afford(plan, priced(plan, fixed=5.0), seconds=2.0, workers=1)
+    with pytest.raises(UsageError, match="leaves 0 s"):
+        afford(plan, priced(plan), seconds=-3.0, workers=1)
+
+
+def test_refused_cells_cost_nothing_and_still_run(plan: Plan) -> None:
+    prices = {key: Price("refused", price.length, note="no") for key, price in priced(plan).prices.items()}
+    found = afford(plan, Quote(prices, 1, 0.0, 0.0), seconds=5.0, workers=1)
+    assert found.left_out == ()
+
+
+def test_a_cell_that_is_not_changed_keeps_its_key(plan: Plan) -> None:
+    lengths = {"inverting-gradients": PlannedAttack(steps=300, of=300, restarts=1),
+               "idlg:retries=1": PlannedAttack(steps=50, of=300, restarts=1)}  # fmt: skip
+    same = {cell.key for cell in fitted(plan, Planned(attacks=lengths)).attacks} & {cell.key for cell in plan.attacks}
+    assert len(same) == 6, "fc-inversion and inverting-gradients"
+
+
+@pytest.mark.parametrize(
+    ("planned", "needle"),
+    [
+        ({"attacks": {"dlg": {"steps": 5, "of": 10}}}, "not in attacks"),
+        ({"attacks": {"idlg": {"steps": 11, "of": 10}}}, "never made longer"),
+        ({"attacks": {"idlg": {"steps": 0, "of": 10}}}, "greater than or equal to 1"),
+        ({"atacks": {}}, "Extra inputs"),
+    ],
+)
+def test_a_plan_that_was_edited_badly_is_a_typed_error(planned: object, needle: str) -> None:
+    with pytest.raises(UsageError, match=needle):
+        make_plan(parse_config({**GRID, "planned": planned}))
+
+
+def test_kinds_join_what_costs_the_same() -> None:
+    config = parse_config({**GRID, "seeds": [0, 1], "defences": ["none", "prune:fraction=0.9", "prune:fraction=0.5"]})
+    kinds = kinds_of(make_plan(config))
+    assert len([kind for kind in kinds if kind.probe.spec["kind"] == "attack"]) == 6, "3 unaware, 3 who know of pruning"
+    assert sum(len(kind.cells) for kind in kinds) == len(make_plan(config).cells)
+
+
+def test_a_kind_without_time_for_a_probe_is_priced_like_its_nearest(plan: Plan) -> None:
+    kinds = kinds_of(plan)
+    unaware, knowing = (
+        next(k for k in kinds if k.probe.spec.get("attack") == "idlg:retries=1" and k.probe.spec["adaptive"] is flag)
+        for flag in (False, True)
+    )
+    numbers = {"fixed": 1.0, "step": 2.0, "mb": 3.0}
+    prices = [_price(k, CellOutcome(Status.OK, {"how": ""}, measured=numbers) if k is unaware else None) for k in kinds]
+    found = _nearest(kinds.index(knowing), kinds, prices)
+    assert (found.status, found.fixed, found.step, found.mb) == ("assumed", 1.0, 2.0, 3.0)
+    assert "priced like mlp on digits: idlg:retries=1 against none" in found.note
+
+
+def test_a_probe_that_was_given_up_says_what_was_assumed(plan: Plan) -> None:
+    kind = next(k for k in kinds_of(plan) if k.probe.spec.get("attack") == "inverting-gradients")
+    found = _price(kind, CellOutcome(Status.TIMEOUT, {"error": "Timeout"}))
+    assert found is not None
+    assert (found.status, found.step) == ("assumed", 10.0)
+    assert "more than 30 s; priced at 10 s a step" in found.note
+    failed = _price(kind, CellOutcome(Status.ERROR, {"error": "ValueError", "message": "no such thing"}))
+    assert failed is not None
+    assert (failed.status, failed.seconds(), failed.note) == ("failed", 0.0, "no such thing")
+
+
+def test_a_busy_machine_makes_everything_dearer(plan: Plan) -> None:
+    kind = kinds_of(plan)[0]
+    numbers = {"fixed": 1.0, "step": 2.0, "mb": 3.0, "wall": 30.0, "cpu": 10.0}
+    probed = CellOutcome(Status.OK, {"how": ""}, measured=numbers)
+    found = _price(kind, probed, _slowdown([probed, CellOutcome(Status.REFUSED)]))
+    assert found == Price("measured", kind.length, fixed=3.0, step=6.0, mb=3.0)
+    assert _slowdown([]) == 1.0
+
+
+def test_the_longest_cell_bounds_the_wall_time() -> None:
+    assert wall_seconds([1.0, 1.0, 8.0], workers=4) == 8.0
+    assert wall_seconds([1.0] * 8, workers=4) == 2.0
+    assert Config().budget is None
