@@ -15,7 +15,21 @@ from typing import Any
 from torch import nn
 
 from leakscope import cell
-from leakscope.attacks import ats_study, dlg, fc_inversion, idlg, inverting_gradients
+from leakscope.attacks import (
+    agic,
+    ats_study,
+    cpl,
+    dlg,
+    fc_inversion,
+    geng,
+    ggl,
+    gias,
+    gradinversion,
+    idlg,
+    inverting_gradients,
+    policy_aware,
+    rgap,
+)
 from leakscope.defences import chain, clip, noise, prune
 from leakscope.errors import UsageError, suggest
 from leakscope.threat import Scenario
@@ -25,7 +39,15 @@ ATTACKS: dict[str, Callable[..., Attack]] = {
     "dlg": dlg.dlg,
     "dlg-adam": dlg.dlg_adam,
     "idlg": idlg.idlg,
+    "cpl": cpl.cpl,
     "inverting-gradients": inverting_gradients.inverting_gradients,
+    "gradinversion": gradinversion.gradinversion,
+    "geng": geng.geng,
+    "agic": agic.agic,
+    "gias": gias.gias,
+    "ggl": ggl.ggl,
+    "policy-aware": policy_aware.policy_aware,
+    "rgap": rgap.rgap,
     "fc-inversion": fc_inversion.fc_inversion,
     "lbfgs-l2": ats_study.lbfgs_l2,
     "adam-cosine": ats_study.adam_cosine,
