@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from leakscope.files import load_update, save_update
     from leakscope.matching.labels import infer_labels
     from leakscope.metrics import score
+    from leakscope.partial import restrict
+    from leakscope.profile import leakage_profile
     from leakscope.registry import audit, get_attack, get_defence
     from leakscope.threat import observe
     from leakscope.types import (
@@ -42,6 +44,8 @@ _HOMES = {
     "save_update": "files",
     "infer_labels": "matching.labels",
     "score": "metrics",
+    "restrict": "partial",
+    "leakage_profile": "profile",
     "audit": "registry",
     "get_attack": "registry",
     "get_defence": "registry",
@@ -71,10 +75,12 @@ __all__ = [
     "get_attack",
     "get_defence",
     "infer_labels",
+    "leakage_profile",
     "load_update",
     "metrics",
     "models",
     "observe",
+    "restrict",
     "run_campaign",
     "save_update",
     "score",
