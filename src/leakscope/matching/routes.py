@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from leakscope.client import trainable
+from leakscope.client import second_derivative, trainable
 from leakscope.matching.distances import Distance, Grouped
 from leakscope.matching.replays import Replay, predict
 from leakscope.matching.structured import Network, Unsupported, compile_network
@@ -79,7 +79,7 @@ class PlainRoute:
         return torch.stack(rows)
 
     def _one(self, images: Tensor, targets: Tensor, target: Grouped) -> tuple[Tensor, Tensor, Tensor | None]:
-        with torch.enable_grad():
+        with torch.enable_grad(), second_derivative():
             value, leaves = self.distance_at(images, targets, target, create_graph=True)
             grads = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
         return value.detach(), grads[0], grads[1] if len(grads) > 1 else None
