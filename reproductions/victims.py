@@ -51,7 +51,9 @@ def cifar10(*indices: int) -> Batch:
     return ls.data.load("cifar10", split="test", indices=list(indices))
 
 
-def seen_by(model: nn.Module, batch: Batch, *, scenario: str = "C", local: ls.LocalTraining | None = None) -> Observation:
+def seen_by(
+    model: nn.Module, batch: Batch, *, scenario: str = "C", local: ls.LocalTraining | None = None
+) -> Observation:
     """What a server sees of an undefended client."""
     return ls.observe(model, ls.share(model, batch, local=local), scenario=scenario, truth=batch)
 
