@@ -9,7 +9,6 @@ import torch
 
 import leakscope as ls
 from leakscope.types import Batch
-
 from reproductions.rows import Measured, Row, Say, at_least, median_at_least
 from reproductions.victims import (
     FIRST,

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 import leakscope as ls
 from leakscope.metrics import guess_baseline
 from leakscope.types import Attack, Batch, Observation
-
 from reproductions.rows import Measured, Say, median_at_least
 
 # Away from the images that schedules were tuned on (101–107).

@@ -65,12 +65,14 @@ def constants(victim: victims.Victim) -> tuple[Tensor, Tensor]:
     return torch.tensor(mean)[None, :, None, None], torch.tensor(std)[None, :, None, None]
 
 
-def exchange(victim: victims.Victim, *, give_labels: bool) -> tuple[list[dict], list[dict]]:
+def exchange(
+    victim: victims.Victim, *, give_labels: bool, local: victims.Local | None
+) -> tuple[list[dict], list[dict]]:
     """Return what the server sent and what the client answered, in breaching's own layout."""
     mean, std = constants(victim)
     model = victim.network()
-    loss = nn.functional.cross_entropy(model((victim.images - mean) / std), victim.labels)
-    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    images = (victim.images - mean) / std
+    gradients = gradient(model, images, victim.labels) if local is None else change(model, images, victim, local)
     config = importlib.import_module("omegaconf").OmegaConf
     metadata = config.create(
         {
@@ -86,18 +88,48 @@ def exchange(victim: victims.Victim, *, give_labels: bool) -> tuple[list[dict], 
     known = {
         "num_data_points": len(victim.images),
         "labels": victim.labels if give_labels else None,
-        "local_hyperparams": None,
+        "local_hyperparams": None if local is None else hyperparameters(victim, local),
     }
-    return [payload], [{"gradients": list(gradients), "buffers": None, "metadata": known}]
+    return [payload], [{"gradients": gradients, "buffers": None, "metadata": known}]
 
 
-def watch(attacker: Any, recorder: measure.Recorder) -> None:
+def hyperparameters(victim: victims.Victim, local: victims.Local) -> dict[str, Any]:
+    """Return what breaching's client of several steps tells its server: also the labels of every step."""
+    return {
+        "lr": local.lr,
+        "steps": local.steps,
+        "data_per_step": local.batch,
+        "labels": [victim.labels[chosen].sort()[0] for chosen in local.order()],
+    }
+
+
+def gradient(model: nn.Module, images: Tensor, labels: Tensor) -> list[Tensor]:
+    """Return the mean gradient of the batch."""
+    loss = nn.functional.cross_entropy(model(images), labels)
+    return list(torch.autograd.grad(loss, list(model.parameters())))
+
+
+def change(model: nn.Module, images: Tensor, victim: victims.Victim, local: victims.Local) -> list[Tensor]:
+    """After − before of local SGD, which breaching's client also shares under the name of gradients."""
+    trained = victim.network()
+    optimiser = torch.optim.SGD(trained.parameters(), lr=local.lr)
+    for chosen in local.order():
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(trained(images[chosen]), victim.labels[chosen]).backward()
+        optimiser.step()
+    pairs = zip(trained.parameters(), model.parameters(), strict=True)
+    return [after.detach() - before.detach() for after, before in pairs]
+
+
+def watch(attacker: Any, recorder: measure.Recorder, *, per_evaluation: int) -> None:
     """Copy the iterate after optimiser steps, through torch's own step hook."""
     make_optimiser = attacker._init_optimizer
 
     def observed(candidate: list[Tensor]) -> tuple[Any, Any]:
         optimiser, scheduler = make_optimiser(candidate)
-        optimiser.register_step_post_hook(lambda *_: recorder.snapshot(attacker.loss_fn.calls, candidate[0]))
+        optimiser.register_step_post_hook(
+            lambda *_: recorder.snapshot(attacker.loss_fn.calls // per_evaluation, candidate[0])
+        )
         return optimiser, scheduler
 
     attacker._init_optimizer = observed
@@ -107,12 +139,14 @@ def attack(breaching: Any, args: argparse.Namespace) -> None:
     """Run the attack on the victim file and write the result."""
     victim = victims.load(args.victim)
     config = configure(breaching, args)
-    payload, shared = exchange(victim, give_labels=config.attack_type == "optimization")
+    local = victims.local_training(args)
+    payload, shared = exchange(victim, give_labels=config.attack_type == "optimization", local=local)
+    per_evaluation = 1 if local is None else local.steps  # a simulation asks for one loss a step
     norm = float(torch.stack([g.double().square().sum() for g in shared[0]["gradients"]]).sum().sqrt())
     breaching.utils.set_random_seed(args.seed)
     recorder = measure.Recorder(every=args.every)
     attacker = breaching.attacks.prepare_attack(victim.network(), CountedCrossEntropy(), config)
-    watch(attacker, recorder)
+    watch(attacker, recorder, per_evaluation=per_evaluation)
     # An empty map for the secrets: breaching 0.1.2 fails on its own default None.
     made, stats = attacker.reconstruct(payload, shared, {})
     wall, cpu = recorder.elapsed()
@@ -123,7 +157,7 @@ def attack(breaching: Any, args: argparse.Namespace) -> None:
         total=(wall, cpu),
         peak_mb=peak,
         gradient_norm=norm,
-        evaluations=attacker.loss_fn.calls - 1,  # the last call scores the returned image
+        evaluations=attacker.loss_fn.calls // per_evaluation - 1,  # the last one scores the returned image
         # Not its "opt_value": the joint attack computes that with labels it did not optimise.
         loss=min(stats["Trial_0_Val"], default=float("nan")),
     )
@@ -166,6 +200,7 @@ def main() -> None:
     parser.add_argument("--tv", type=float, help="weight of its total variation; its own default when absent")
     parser.add_argument("--seed", type=int, default=0, help="of the starting point")
     parser.add_argument("--every", type=int, default=5, help="steps between snapshots")
+    victims.add_local(parser)
     parser.add_argument("--check", action="store_true", help="only check the environment")
     args = parser.parse_args()
     measure.single_thread()

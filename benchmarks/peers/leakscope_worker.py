@@ -53,13 +53,16 @@ def attack(args: argparse.Namespace) -> None:
     """Run the attack on the victim file and write the result."""
     victim = victims.load(args.victim)
     model, batch = rebuild(victim), ls.Batch(victim.images, victim.labels)
-    update = ls.share(model, batch, seed=args.seed)
+    local = victims.local_training(args)
+    training = None if local is None else ls.LocalTraining(local.lr, steps=local.steps, batch_size=local.batch)
+    update = ls.share(model, batch, local=training, seed=args.seed)
     if not isinstance(update, ls.SharedUpdate):
         raise SystemExit(f"expected a readable update without a defence, got {type(update).__name__}")
     norm = float(torch.stack([g.double().square().sum() for g in update.tensors.values()]).sum().sqrt())
     seen = ls.observe(model, update, scenario=args.scenario, truth=batch)
     recorder = measure.Recorder(every=args.every)
-    method = ls.get_attack(args.attack, steps=args.steps)
+    options = {} if args.replay is None else {"replay": args.replay}
+    method = ls.get_attack(args.attack, steps=args.steps, **options)
     if not isinstance(method, GradientMatching):
         raise SystemExit(f"{args.attack} takes no steps that could be watched; name an optimisation attack")
     made = method.reconstruct(seen, args.seed, watch=watching(recorder))
@@ -80,6 +83,7 @@ def attack(args: argparse.Namespace) -> None:
         gradient_norm=norm,
         evaluations=made.evaluations,
         loss=made.loss,
+        notes=made.notes,
     )
 
 
@@ -91,6 +95,8 @@ def main() -> None:
     parser.add_argument("--attack", default="inverting-gradients")
     parser.add_argument("--scenario", default="B", help="what the attacker knows; B gives the labels")
     parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--replay", help="how local steps are compared; the attack decides when absent")
+    victims.add_local(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the starting point")
     parser.add_argument("--every", type=int, default=5, help="steps between snapshots")
     args = parser.parse_args()

@@ -18,6 +18,31 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
+class Local:
+    """Local SGD: `steps` steps of `batch` images each, in order."""
+
+    steps: int
+    batch: int
+    lr: float
+
+    def order(self) -> list[slice]:
+        """Return the images of every step; each image is used once."""
+        return [slice(step * self.batch, (step + 1) * self.batch) for step in range(self.steps)]
+
+
+def add_local(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a client that trains before it shares."""
+    parser.add_argument("--local-steps", type=int, help="steps of local SGD; one gradient when absent")
+    parser.add_argument("--local-batch", type=int, default=1, help="images in one local step")
+    parser.add_argument("--local-lr", type=float, default=1e-4)
+
+
+def local_training(args: argparse.Namespace) -> Local | None:
+    """Return the local training the options of `add_local` ask for."""
+    return None if args.local_steps is None else Local(args.local_steps, args.local_batch, args.local_lr)
+
+
+@dataclass(frozen=True)
 class Victim:
     """`images` [n, 3, 32, 32] in [0, 1]; `parameters` and `buffers` by name, in the network's order."""
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from leakscope.errors import UnsuitableError
 from leakscope.matching.candidates import GeneratesLabels
+from leakscope.matching.distances import flat
 from leakscope.matching.generators import LATENT, TwoBranchGenerator
 from leakscope.matching.transport import SquaredPlusNorm, Wasserstein
 from leakscope.matching.variables import is_fixed, stacked
@@ -193,7 +194,9 @@ def test_the_cotangent_is_what_autograd_gives_and_groups_never_mix(distance):
     again, pulled = distance.value_and_cotangent(found, target)
     torch.testing.assert_close(again, value.detach(), rtol=1e-13, atol=0)
     torch.testing.assert_close(pulled, expected, rtol=1e-12, atol=1e-14)
-    alone, _ = distance.value_and_cotangent({k: v[1:2] for k, v in found.items()}, {k: v[1:2] for k, v in target.items()})
+    alone, _ = distance.value_and_cotangent(
+        {k: v[1:2] for k, v in found.items()}, {k: v[1:2] for k, v in target.items()}
+    )
     assert float(alone) == pytest.approx(float(again[1]), rel=1e-13)
     assert all(torch.equal(value, gradients(0)[name]) for name, value in found.items())
 
@@ -210,16 +213,16 @@ def test_equal_gradients_are_at_distance_zero_with_no_pull(distance):
 
 def test_the_published_distance_is_the_square_plus_the_norm_of_all_tensors_as_one():
     found, target = gradients(0), gradients(1)
-    gap = torch.cat([(found[name] - target[name]).flatten(1) for name in target], dim=1)
+    gap = torch.cat([flat(found[name] - target[name]) for name in target], dim=1)
     torch.testing.assert_close(SquaredPlusNorm().value(found, target), gap.square().sum(1) + gap.norm(dim=1))
 
 
 def test_the_true_wasserstein_distance_cannot_tell_a_shuffled_gradient():
     scipy = pytest.importorskip("scipy.stats")
     found, target = gradients(0), gradients(1)
-    left, right = (torch.cat([value.flatten(1) for value in tensors.values()], 1) for tensors in (found, target))
+    left, right = (torch.cat([flat(value) for value in tensors.values()], 1) for tensors in (found, target))
     expected = [scipy.wasserstein_distance(a.numpy(), b.numpy()) for a, b in zip(left, right, strict=True)]
     assert Wasserstein().value(found, target).tolist() == pytest.approx(expected, rel=1e-12)
-    shuffled = {name: value.flatten(1).flip(1).reshape(value.shape) for name, value in found.items()}
+    shuffled = {name: flat(value).flip(1).reshape(value.shape) for name, value in found.items()}
     assert Wasserstein().value(shuffled, found).tolist() == pytest.approx([0.0] * 3, abs=1e-15)
     assert float(SquaredPlusNorm().value(shuffled, found).min()) > 1

@@ -72,7 +72,7 @@ def test_it_waits_for_its_beginning_and_needs_company():
     x = torch.rand(2, 1, 1, 8, 8, dtype=torch.float64).requires_grad_()
     late = GroupConsistency(1.0, begin=5)
     assert late.value(at(x, [0], restarts=2, step=4)).tolist() == [0.0, 0.0]
-    assert float(late.value(at(x, [0], restarts=2, step=5))[0]) > 0
+    assert float(late.value(at(x, [0], restarts=2, step=5))[0].detach()) > 0
     alone = GroupConsistency(1.0).value(at(x, [0], restarts=1))
     assert alone.tolist() == [0.0, 0.0]
     assert torch.autograd.grad(alone.sum(), x)[0].abs().max() == 0
