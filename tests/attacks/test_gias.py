@@ -15,7 +15,7 @@ from leakscope.testing import check_attack, smallest_problem
 from leakscope.threat import observe
 from leakscope.types import Batch, Status
 
-SHORT = {"prior": "smooth", "latent_steps": 80, "weight_steps": 40, "restarts": 2}
+SHORT = {"prior": "smooth", "latent_steps": 100, "weight_steps": 40, "restarts": 2}
 
 
 def seen_of(problem, *, scenario="A"):
@@ -33,11 +33,11 @@ def test_it_keeps_the_contract_in_double_precision():
 def test_weights_reach_what_the_prior_cannot_make():
     problem = smallest_problem()
     seen, prior = seen_of(problem), smooth_prior(cutoff=3)
-    latent = gias(prior=prior, latent_steps=150, weight_steps=0, restarts=2).reconstruct(seen)
-    both = gias(prior=prior, latent_steps=150, weight_steps=200, weight_lr=1e-2, restarts=2).reconstruct(seen)
-    assert len(both.history) == both.evaluations == 350
-    assert both.history[:150] == latent.history
-    assert both.history[150] == pytest.approx(latent.loss, rel=1e-3), "the second search starts where the first ended"
+    latent = gias(prior=prior, latent_steps=100, weight_steps=0, restarts=2).reconstruct(seen)
+    both = gias(prior=prior, latent_steps=100, weight_steps=120, weight_lr=1e-2, restarts=2).reconstruct(seen)
+    assert len(both.history) == both.evaluations == 220
+    assert both.history[:100] == latent.history
+    assert both.history[100] == pytest.approx(latent.loss, rel=1e-3), "the second search starts where the first ended"
     assert both.loss < 0.2 * latent.loss
     assert float(score(both, problem.batch).psnr) > float(score(latent, problem.batch).psnr) + 5
 
@@ -58,7 +58,7 @@ def test_several_examples_each_get_their_own_generator():
     pictures = torch.stack([(rows[:, None] * rows[None, :]), 1 - 0.8 * rows[:, None].expand(8, 8)])[:, None]
     batch = Batch(pictures, torch.tensor([0, 2]))
     seen = observe(model, share(model, batch, seed=1), scenario="C", truth=batch)
-    found = gias(prior="smooth", latent_steps=250, weight_steps=50, restarts=2).reconstruct(seen)
+    found = gias(prior="smooth", latent_steps=150, weight_steps=30, restarts=2).reconstruct(seen)
     assert sorted(found.targets.tolist()) == [0, 2]
     assert bool((score(found, batch).psnr > guess_baseline(batch) + 3).all())
 

@@ -7,7 +7,7 @@ where a label occurs often enough. The last weight gradient is the same, times t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from leakscope.types import Knowledge, Observation
 __all__ = [
     "AsGranted",
     "DistinctFirst",
+    "ExplainsLabels",
     "Inferred",
     "Known",
     "LabelGuess",
@@ -51,6 +52,15 @@ class LabelRule(Protocol):
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return labels [count], or None for soft labels."""
+        ...
+
+
+@runtime_checkable
+class ExplainsLabels(Protocol):
+    """A rule that has something to say about how it came to its labels."""
+
+    def describe(self, seen: Observation, count: int) -> tuple[str, ...]:
+        """Return notes for the reconstruction."""
         ...
 
 

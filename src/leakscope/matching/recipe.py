@@ -16,7 +16,7 @@ from leakscope.matching.coarse import accelerated
 from leakscope.matching.distances import Clipped, Denoised, Direction, Distance, Masked, bind, is_scale_free
 from leakscope.matching.engine import Keep, Outcome, Problem, Stop, Watch, run
 from leakscope.matching.facts import Bounded, Fact, Sparse
-from leakscope.matching.labels import LabelRule, estimate_count
+from leakscope.matching.labels import ExplainsLabels, LabelRule, estimate_count
 from leakscope.matching.optimisers import Optimiser, seeded
 from leakscope.matching.penalties import Penalty, TotalVariation
 from leakscope.matching.replays import Replay
@@ -159,6 +159,9 @@ class GradientMatching:
             for i, one in enumerate(found)
         ]
 
+    def _label_notes(self, seen: Observation) -> tuple[str, ...]:
+        return self.labels.describe(seen, self._count(seen)) if isinstance(self.labels, ExplainsLabels) else ()
+
     def _unsolved(self, reconstruction: Reconstruction) -> bool:
         stuck = reconstruction.loss > self.solved * reconstruction.history[0]
         return reconstruction.status is not Status.OK or stuck
@@ -199,7 +202,7 @@ class GradientMatching:
             history=tuple(outcome.history[:, chosen].tolist()),
             target_probabilities=soft,
             evaluations=outcome.evaluations,
-            notes=(*seen.notes, outcome.route, *outcome.notes[chosen]),
+            notes=(*seen.notes, *self._label_notes(seen), outcome.route, *outcome.notes[chosen]),
         )
 
 

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from leakscope.attacks.grnn import SquaredVariation, falling_late, grnn
+from leakscope.cell import audit
+from leakscope.errors import UnsuitableError, UsageError
+from leakscope.matching.generators import TwoBranchGenerator
+from leakscope.matching.optimisers import RMSprop
+from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.transport import SquaredPlusNorm, Wasserstein
+from leakscope.matching.trial import Trial
+from leakscope.metrics import guess_baseline, score
+from leakscope.models import build
+from leakscope.testing import smallest_problem
+from leakscope.types import Status
+from tiny import batch_of, seen_of
+
+
+def test_the_paper_schedule_has_the_published_settings():
+    attack = grnn(schedule="paper")
+    assert attack.candidate == TwoBranchGenerator(latent=128, width=32)
+    assert attack.distance == SquaredPlusNorm()
+    assert attack.optimiser == RMSprop(lr=1e-4, momentum=0.99)
+    assert (attack.steps, attack.penalties) == (1_000, (SquaredVariation(1e-3),))
+    assert attack.needs == frozenset()
+
+
+def test_the_default_is_narrower_faster_and_smooths_more():
+    attack = grnn()
+    assert attack.candidate == TwoBranchGenerator(latent=128, width=16)
+    assert attack.optimiser == RMSprop(lr=1e-3, momentum=0.99, schedule=falling_late)
+    assert attack.penalties == (TotalVariation(0.3),)
+    assert [falling_late(step, 100) for step in (0, 50, 75)] == [1.0, 1.0, 0.5]
+    assert grnn(tv=0.0).penalties == ()
+
+
+def test_unknown_options_are_refused_by_name():
+    assert grnn(distance="wasserstein").distance == Wasserstein()
+    assert grnn(distance="squared+wasserstein").distance == Wasserstein(squared=True)
+    with pytest.raises(UsageError, match=r"unknown distance 'wassersten'\. Did you mean 'wasserstein'"):
+        grnn(distance="wassersten")
+    with pytest.raises(UsageError, match="'accelerated' or 'paper', got 'fast'"):
+        grnn(schedule="fast")
+
+
+def test_the_published_smoothness_is_twice_the_mean_squared_difference_per_direction():
+    images = torch.tensor([[0.0, 1.0], [0.0, 3.0]]).reshape(1, 1, 1, 2, 2)
+    trial = Trial(images, images, torch.zeros(1, 1), torch.nn.Identity())
+    # Across: 1 and 3, mean of squares 5. Down: 0 and 2, mean of squares 2.
+    assert float(SquaredVariation(1.0).value(trial)) == pytest.approx(2 * (5 + 2))
+
+
+def test_image_and_label_come_from_the_update_alone():
+    problem = smallest_problem()
+    seen = seen_of(problem.model, problem.batch, scenario="E")
+    found = grnn(steps=100, width=8).reconstruct(seen, seed=1)
+    assert found.status is Status.OK
+    assert found.target_probabilities is not None
+    scores = score(found, problem.batch)
+    assert float(scores.psnr) > float(guess_baseline(problem.batch)) + 6
+    assert bool(scores.label_correct.all())
+    assert grnn(steps=100, width=8).evaluate(seen, found) == found.loss
+
+
+def test_the_sorted_distance_alone_does_not_find_the_image():
+    problem = smallest_problem()
+    seen = seen_of(problem.model, problem.batch, scenario="C")
+    quality = {
+        distance: float(score(grnn(steps=100, width=8, distance=distance).reconstruct(seen, 1), problem.batch).psnr)
+        for distance in ("squared+norm", "wasserstein")
+    }
+    assert quality["wasserstein"] < quality["squared+norm"] - 6
+
+
+def test_a_batch_is_rebuilt_from_one_generator_and_its_loss_is_that_of_the_result():
+    batch = batch_of([0, 3], shape=(1, 8, 8), dtype=torch.float32)
+    model = build("mlp", num_classes=4, in_channels=1, image_size=8, hidden=[64], activation="sigmoid", seed=1)
+    seen = seen_of(model, batch, scenario="C")
+    attack = grnn(steps=120, width=8)
+    found = attack.reconstruct(seen, seed=0)
+    assert found.inputs.shape == (2, 1, 8, 8)
+    assert found.status is Status.OK
+    assert found.loss < 0.05 * found.history[0]
+    assert attack.evaluate(seen, found) == found.loss
+    assert sorted(found.targets.tolist()) == [0, 3]
+
+
+def test_victims_in_lockstep_get_generators_of_their_own():
+    problem = smallest_problem()
+    other = replace(problem.batch, inputs=1 - problem.batch.inputs, targets=torch.tensor([0]))
+    result = audit(problem.model, [problem.batch, other], grnn(steps=100, width=8), scenario="C", seed=3)
+    assert result.scores is not None
+    assert bool(result.scores.label_correct.all())
+    assert bool((result.scores.psnr > result.baseline_psnr + 6).all())
+
+
+def test_a_residual_network_with_batch_statistics_is_taken_on():
+    model = build("resnet18", num_classes=10, image_size=32, activation="sigmoid", init="uniform", seed=0).train()
+    batch = batch_of([7], shape=(3, 32, 32), dtype=torch.float32)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = grnn(steps=2, tv=1e-6, schedule="paper").reconstruct(seen_of(model, batch, scenario="C"), seed=0)
+    assert found.inputs.shape == batch.inputs.shape
+    assert len(found.history) == 2
+    assert all(torch.isfinite(torch.tensor(found.history)))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_images_of_28_pixels_are_refused_before_any_compute():
+    model = build("lenet-dlg", num_classes=4, in_channels=1, image_size=28)
+    batch = batch_of([1], shape=(1, 28, 28), dtype=torch.float32)
+    with pytest.raises(UnsuitableError, match="got 28×28; resize to 16 or 32"):
+        grnn(steps=1).reconstruct(seen_of(model, batch, scenario="C"))
