@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,19 +20,30 @@ _LINE_EVERY = 10.0
 @contextmanager
 def watching(attack: Attack) -> Iterator[Callable[[Observation, int], Reconstruction]]:
     """Yield `attack.reconstruct` with its steps shown on standard error; a closed form shows nothing."""
-    if not isinstance(attack, GradientMatching):
+    total = _length(attack)
+    # Beyond the protocol: optimisation attacks let themselves be watched.
+    watched: Callable[..., Reconstruction] = attack.reconstruct
+    if total is None:
         yield attack.reconstruct
         return
-    total = attack.optimiser.evaluations(attack.steps)
     if not sys.stderr.isatty():
-        yield partial(attack.reconstruct, watch=Lines(total))
+        yield partial(watched, watch=Lines(total))
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(attack.name, total=total)
-        yield partial(attack.reconstruct, watch=lambda step, _images, _distance: bar.update(task, completed=step + 1))
+        yield partial(watched, watch=lambda step, _images, _distance: bar.update(task, completed=step + 1))
+
+
+def _length(attack: Attack) -> int | None:
+    """Evaluations of the longest part of an attack that can be watched; None for a closed form."""
+    if isinstance(attack, GradientMatching):
+        return attack.optimiser.evaluations(attack.steps)
+    steps = getattr(attack, "steps", None)
+    watched = "watch" in inspect.signature(attack.reconstruct).parameters
+    return steps if watched and isinstance(steps, int) else None
 
 
 class Lines:

@@ -92,7 +92,7 @@ def run(problem: Problem, start: Variables, labels: Tensor | None, *, watch: Wat
             if _finished(problem.stop, lows, state):
                 break
     assert best is not None
-    return _outcome(problem, best, torch.stack(trace), target, labels, objective.note)
+    return _outcome(problem, best, torch.stack(trace), target, labels, objective)
 
 
 def grouped_target(problem: Problem, *, groups: int) -> dict[str, Tensor]:
@@ -112,6 +112,7 @@ class _Objective:
         self.route: Route | None = None
         self.note = ""
         self.calls = 0
+        self.evaluations = 0
 
     def __call__(self, variables: Variables) -> Evaluation:
         leaves = {name: value.detach().requires_grad_(not is_fixed(name)) for name, value in variables.items()}
@@ -125,6 +126,7 @@ class _Objective:
         gradient = _pulled(outputs, leaves, cotangents, keep=bool(self.problem.penalties))
         gradient = self._penalised(self._trial(leaves, images, targets), gradient)
         self.calls += 1
+        self.evaluations += 1
         return Evaluation(match.distance, gradient)
 
     def measure(self, variables: Variables) -> Tensor:
@@ -139,6 +141,8 @@ class _Objective:
             targets = targets if self.labels is None else _widened(targets, groups)
         route = self._route(images, targets)
         self.calls += 1
+        # Groups of one victim are candidates of one search: each is an evaluation of its own.
+        self.evaluations += max(1, groups // len(self.problem.seen))
         return route.measure(images, targets, target)
 
     def _route(self, images: Tensor, targets: Tensor) -> Route:
@@ -219,7 +223,7 @@ def _finished(stop: Stop, lows: list[Tensor], state: State) -> bool:
 
 
 def _outcome(
-    problem: Problem, best: _Best, trace: Tensor, target: Grouped, labels: Tensor | None, route: str
+    problem: Problem, best: _Best, trace: Tensor, target: Grouped, labels: Tensor | None, objective: _Objective
 ) -> Outcome:
     images = problem.candidate.decode(problem.seen[0], best.variables).detach()
     targets = targets_of(problem, best.variables, labels).detach()
@@ -231,7 +235,7 @@ def _outcome(
     ]).detach()  # fmt: skip
     status = tuple(_status(best, group) for group in range(len(images)))
     notes = tuple(_described(problem, best.variables, group) for group in range(len(images)))
-    return Outcome(images, targets, exact, trace, status, len(trace), route, notes)
+    return Outcome(images, targets, exact, trace, status, objective.evaluations, objective.note, notes)
 
 
 def _described(problem: Problem, variables: Variables, group: int) -> tuple[str, ...]:
