@@ -94,6 +94,7 @@ def test_victims_in_lockstep_get_generators_of_their_own():
     other = replace(problem.batch, inputs=1 - problem.batch.inputs, targets=torch.tensor([0]))
     result = audit(problem.model, [problem.batch, other], grnn(steps=100, width=8), scenario="C", seed=3)
     assert result.scores is not None
+    assert result.baseline_psnr is not None
     assert bool(result.scores.label_correct.all())
     assert bool((result.scores.psnr > result.baseline_psnr + 6).all())
 

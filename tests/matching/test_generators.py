@@ -55,15 +55,17 @@ class Reference(nn.Module):
 
 def reference_for(variables, *, blocks, classes, channels, width):
     network = Reference(blocks, classes, channels, width).double()
-    parts = {"label": network.label, "stem": network.stem}
-    with torch.no_grad():
-        for name, module in parts.items():
-            module.weight.copy_(variables[f"{name}.weight"])
-            module.bias.copy_(variables[f"{name}.bias"])
-        for block, (_, conv, norm, _) in enumerate(network.ups):
-            conv.weight.copy_(variables[f"up{block}.weight"])
-            norm.weight.copy_(variables[f"up{block}.scale"])
-            norm.bias.copy_(variables[f"up{block}.shift"])
+    names = {"label": "label", "stem": "stem"}
+    for block in range(blocks + 1):
+        names |= {f"up{block}": f"ups.{block}.1", f"norm{block}": f"ups.{block}.2"}
+    kinds = {"scale": "weight", "shift": "bias"}
+    state = network.state_dict()
+    for name, value in variables.items():
+        owner, kind = name.split(".")
+        if name != LATENT:
+            place = names[owner.replace("up", "norm") if kind in kinds else owner]
+            state[f"{place}.{kinds.get(kind, kind)}"] = value
+    network.load_state_dict(state)
     return network
 
 
@@ -100,7 +102,7 @@ def test_a_32_pixel_generator_has_the_published_widths_and_pytorchs_default_star
         "up2.weight": [6, 32, 3, 3], "up2.scale": [6], "up2.shift": [6],
     }  # fmt: skip
     reference = Reference(2, 4, 3, 32)
-    drawn = {"stem.weight": reference.stem.weight, "up0.weight": reference.ups[0][1].weight,
+    drawn = {"stem.weight": reference.stem.weight, "up0.weight": reference.get_parameter("ups.0.1.weight"),
              "label.weight": reference.label.weight}  # fmt: skip
     for name, expected in drawn.items():
         # The largest of many uniform numbers is the bound; their spread is the bound over √3.
