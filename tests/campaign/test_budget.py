@@ -169,6 +169,8 @@ def test_a_kind_without_time_for_a_probe_is_priced_like_its_nearest(plan: Plan) 
     found = _nearest(kinds.index(knowing), kinds, prices)
     assert (found.status, found.fixed, found.step, found.mb) == ("assumed", 1.0, 2.0, 3.0)
     assert "priced like mlp on digits: idlg:retries=1 against none" in found.note
+    closed = next(k for k in kinds if k.length.steps is None)
+    assert "not probed for lack of time; priced at 30 s" in _nearest(kinds.index(closed), kinds, prices).note
 
 
 def test_a_probe_that_was_given_up_says_what_was_assumed(plan: Plan) -> None:

@@ -74,6 +74,18 @@ def test_batch_norm_has_the_weight_that_was_asked_for(rule, weight):
     assert found["norm.weight"] == found["norm.bias"] == weight
 
 
+@pytest.mark.parametrize(("training", "heaviest"), [(True, 50.0), (False, 1.0)])
+def test_without_beta_stored_statistics_mean_equal_weights(training, heaviest):
+    bound = LayerWeighted(Cosine()).bound(look(backwards(training=training)))
+    assert max(layer.weight for layer in bound.layers) == heaviest
+    assert any(layer.rectified for layer in bound.layers) == training
+
+
+def test_without_beta_a_network_without_batch_norm_has_the_published_ramp():
+    plain = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 3), nn.Flatten(), nn.Linear(8, 3)).eval()
+    assert weights(look(plain))["1.weight"] == 50.0
+
+
 def test_resnet_counts_its_shortcuts():
     seen = look(build("resnet20-4", num_classes=10, image_size=8, seed=0), shape=(3, 8, 8), classes=10)
     found = weights(seen, beta=21.0)
@@ -178,7 +190,7 @@ def test_misuse_is_refused():
     with pytest.raises(UnsuitableError, match="nothing to compare"):
         LayerWeighted(Cosine(), batch_norm="excluded").bound(seen)
     with pytest.raises(UsageError, match="bound"):
-        LayerWeighted(Cosine()).value(*grouped(seen))
+        LayerWeighted(Cosine(), beta=2.0).value(*grouped(seen))
     with pytest.raises(UsageError, match="beta > 0"):
         LayerWeighted(Cosine(), beta=0.0)
     with pytest.raises(UsageError, match="one of as-conv"):

@@ -48,7 +48,8 @@ def test_misuse_is_named():
 
 @pytest.mark.parametrize("soft", [False, True])
 def test_the_label_term_is_zero_for_a_sure_prediction_and_has_the_right_slope(soft):
-    model = convolutional(norm=True).train()
+    model = convolutional(norm=True)
+    model.train()
     x = batch_of([1, 2]).inputs[None].repeat(2, 1, 1, 1, 1).requires_grad_()
     targets = torch.tensor([[1, 2], [1, 2]])
     if soft:

@@ -178,8 +178,10 @@ def _insist(
     if not able or any(work[cell.key].price.costs for cell in kept):
         return
     cheapest = min(able, key=lambda cell: costs[cell.key])
+    note = work[cheapest.key].price.note
+    why = f" ({note})" if note else ""
     raise UsageError(
         f"the budget leaves {duration(max(0.0, seconds))} for attacks, but the cheapest cell ({cheapest.label}) needs "
-        f"{duration(costs[cheapest.key])} even at its fewest steps; give more time, or audit a smaller network "
+        f"{duration(costs[cheapest.key])} even at its fewest steps{why}; give more time, or audit a smaller network "
         "or fewer victims"
     )

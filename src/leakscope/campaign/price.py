@@ -126,6 +126,8 @@ def _nearest(place: int, kinds: Sequence[Kind], prices: Sequence[Price | None]) 
     known = [
         (kind, price) for kind, price in zip(kinds, prices, strict=True)
         if price is not None and price.costs and kind.probe.spec["kind"] == mine.probe.spec["kind"]
+        # A closed form tells nothing of what a step costs.
+        and (kind.length.steps is None) == (mine.length.steps is None)
     ]  # fmt: skip
     if not known:
         return _assumed(mine, "not probed for lack of time")

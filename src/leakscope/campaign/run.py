@@ -110,8 +110,7 @@ def plan_within(
 
 
 def _left(budget: float | None, began: float) -> float | None:
-    # At least a second: a run that is continued must get on, however small its budget is.
-    return None if budget is None else max(1.0, budget - (time.monotonic() - began))
+    return None if budget is None else max(0.1, budget - (time.monotonic() - began))
 
 
 def _continued(folder: Path, config: Config) -> Config:

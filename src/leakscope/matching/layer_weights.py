@@ -20,6 +20,9 @@ from leakscope.types import Observation
 
 BatchNorm = Literal["as-conv", "mean", "one", "excluded"]
 
+# For untrained networks.
+PUBLISHED_BETA = 50.0
+
 _CONVOLUTION = nn.modules.conv._ConvNd
 _NORMALISATION = (
     nn.modules.batchnorm._NormBase,  # batch and instance normalisation
@@ -47,17 +50,21 @@ class LayerWeighted:
     and all others have the mean of l. The paper says nothing on batch normalisation:
     `batch_norm` gives its tensors the l of the convolution before, the mean, one, or nothing.
 
+    Without `beta` it is the paper's 50, except for networks with batch normalisation by stored
+    statistics, where the plain base distance was measured to be better: untrained, they pass
+    activations on unscaled, and the last layers have most of the gradient as it is.
+
     A distance must be `bound` to an observation before it is used: only that tells the layers.
     """
 
     base: Distance
-    beta: float = 50.0
+    beta: float | None = None
     relu_modifier: bool = True
     batch_norm: BatchNorm = "as-conv"
     layers: tuple[LayerWeight, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.beta > 0:
+        if self.beta is not None and not self.beta > 0:
             raise UsageError(f"layer weights need beta > 0, got {self.beta}; 1 weighs all layers alike")
         if self.batch_norm not in get_args(BatchNorm):
             known = ", ".join(get_args(BatchNorm))
@@ -65,7 +72,11 @@ class LayerWeighted:
 
     def bound(self, seen: Observation) -> LayerWeighted:
         """The same distance with the weights of the layers of this model."""
-        return replace(self, layers=layer_weights(self, seen))
+        beta, modifier = self.beta, self.relu_modifier
+        if beta is None:
+            beta, modifier = (1.0, False) if _stored_statistics(seen.model) else (PUBLISHED_BETA, modifier)
+        layers = layer_weights(seen, beta, relu_modifier=modifier, batch_norm=self.batch_norm)
+        return replace(self, beta=beta, relu_modifier=modifier, layers=layers)
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Distance between the weighed tensors."""
@@ -94,11 +105,13 @@ class LayerWeighted:
         return gains
 
 
-def layer_weights(distance: LayerWeighted, seen: Observation) -> tuple[LayerWeight, ...]:
+def layer_weights(
+    seen: Observation, beta: float, *, relu_modifier: bool, batch_norm: BatchNorm
+) -> tuple[LayerWeight, ...]:
     """The weight of every shared tensor, in the order of the update."""
     runs = list(_executed(seen))
     order = [module for module in runs if isinstance(module, _CONVOLUTION)]
-    ramp = [1 + (distance.beta - 1) * place / max(1, len(order) - 1) for place in range(len(order))]
+    ramp = [1 + (beta - 1) * place / max(1, len(order) - 1) for place in range(len(order))]
     mean = sum(ramp) / len(ramp) if ramp else 1.0
     weights: dict[int, tuple[float, bool]] = {}
     latest = ramp[0] if ramp else 1.0
@@ -107,9 +120,9 @@ def layer_weights(distance: LayerWeighted, seen: Observation) -> tuple[LayerWeig
         if convolves:
             latest = ramp[order.index(module)]
         for parameter in module.parameters(recurse=False):
-            weight = latest if convolves else _other(distance.batch_norm, module, latest=latest, mean=mean)
+            weight = latest if convolves else _other(batch_norm, module, latest=latest, mean=mean)
             # A parameter shared by two layers belongs to the one that runs first.
-            weights.setdefault(id(parameter), (weight, convolves and distance.relu_modifier))
+            weights.setdefault(id(parameter), (weight, convolves and relu_modifier))
     named = dict(seen.model.named_parameters())
     found = tuple(LayerWeight(name, *weights.get(id(named[name]), (mean, False))) for name in seen.update.tensors)
     if not any(layer.weight for layer in found):
@@ -118,6 +131,11 @@ def layer_weights(distance: LayerWeighted, seen: Observation) -> tuple[LayerWeig
             "use batch_norm='as-conv'"
         )
     return found
+
+
+def _stored_statistics(model: nn.Module) -> bool:
+    kind = nn.modules.batchnorm._BatchNorm
+    return any(isinstance(m, kind) and not m.training and m.track_running_stats for m in model.modules())
 
 
 def _other(rule: BatchNorm, module: nn.Module, *, latest: float, mean: float) -> float:

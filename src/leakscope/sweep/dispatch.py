@@ -72,7 +72,9 @@ class Dispatch:
                 if interrupts.count and not stopping:
                     stopping = True
                     self._tell(Kind.STOP, detail="finishing the running cells; once more stops at once")
-                if self._waiting and not stopping and time.monotonic() > ends:
+                # Not before a first cell has begun: a run that is continued again and again must get on.
+                begun = self.executed or self._running
+                if self._waiting and begun and not stopping and time.monotonic() > ends:
                     stopping = self.out_of_time = True
                     self._tell(Kind.STOP, detail="the time is over; finishing the running cells")
                 if not stopping:

@@ -67,7 +67,7 @@ def run(
         timeout: seconds after which a cell is stopped with status `timeout`.
         memory_mb: what all workers together may use. Each gets an equal share; a cell that needs
             more is tried once more alone with all of it, then has status `oom`.
-        seconds: no cell begins after so long; the running ones end, and the next call continues.
+        seconds: no cell but the first begins after so long; the running ones end, and the next call continues.
         retry_failed: also run cells again that ended in `error`, `timeout` or `oom`.
         on_event: called with each `Event`; see `progress.show`.
 
