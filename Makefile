@@ -17,7 +17,7 @@ audit: $(VENV)/.installed ## Audit the example model and write runs/first-audit/
 	$(BIN)/leakscope audit --config examples/first-audit.yaml --out runs/first-audit
 
 test: $(VENV)/.installed browser ## Run the quick tests
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile
 
 check: $(VENV)/.installed ## Lint, formatting, types and import layers
 	$(BIN)/ruff check .

@@ -57,6 +57,6 @@ def test_the_label_term_is_zero_for_a_sure_prediction_and_has_the_right_slope(so
     term = LabelTerm(1.0)
     assert torch.autograd.gradcheck(lambda value: term.value(Trial(value, value, targets, model)), x)
     with torch.no_grad():
-        model[-1].bias[2] += 100
+        model.get_submodule("4").bias[2] += 100  # type: ignore[index, operator]
     value = term.value(Trial(x[:, 1:], x[:, 1:], targets[:, 1:], model.eval()))
     assert value.tolist() == pytest.approx([0, 0], abs=1e-9)
