@@ -50,6 +50,7 @@ def seconds_per_step(attack: GradientMatching, seen: Observation) -> float:
 def measured(attack: GradientMatching, seen: dict[int, Observation], *, rounds: int) -> dict[int, list[float]]:
     """Seconds per step of every number of local steps, in turns; every second round runs backwards."""
     times: dict[int, list[float]] = {steps: [] for steps in seen}
+    seconds_per_step(attack, next(iter(seen.values())))  # warms up, or the first in turn would pay for it
     for turn in range(rounds):
         for steps in list(seen)[:: -1 if turn % 2 else 1]:
             times[steps].append(seconds_per_step(attack, seen[steps]))

@@ -1,6 +1,6 @@
 """AGIC beside what it replaces: simulated local steps, and one update where there are two.
 
-    LEAKSCOPE_DATA=<folder> python benchmarks/agic_updates.py fedavg [--model convnet | small-convnet] [--steps 60] [--victims 2]
+    LEAKSCOPE_DATA=<folder> python benchmarks/agic_updates.py fedavg [--model small-convnet] [--steps 60] [--victims 2]
     LEAKSCOPE_DATA=<folder> python benchmarks/agic_updates.py epochs [--steps 300] [--victims 6]
 
 `fedavg`: 4 local steps of 1 image at rate 1e-4; AGIC against Inverting Gradients that simulates

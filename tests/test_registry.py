@@ -16,11 +16,19 @@ from tiny import batch_of, dense
 
 @pytest.mark.parametrize("name", registry.ATTACKS)
 def test_an_attack_is_called_what_the_registry_calls_it(name):
-    attack = registry.get_attack(name)
+    # These two search in a prior and say so without one.
+    options = {"prior": "smooth"} if name in ("gias", "ggl") else {}
+    attack = registry.get_attack(name, **options)
     assert isinstance(attack, Attack)
     assert attack.name == name
-    assert registry.attack_from_spec(name) == attack
+    assert registry.attack_from_spec(f"{name}:prior=smooth" if options else name) == attack
     assert attack.paper
+
+
+@pytest.mark.parametrize("name", ["gias", "ggl"])
+def test_an_attack_without_its_prior_says_how_to_get_one(name):
+    with pytest.raises(UsageError, match="leakscope prior train"):
+        registry.get_attack(name)
 
 
 @pytest.mark.parametrize("name", registry.DEFENCES)

@@ -78,7 +78,7 @@ def test_batch_norm_has_the_weight_that_was_asked_for(rule, weight):
 def test_without_beta_stored_statistics_mean_equal_weights(training, heaviest):
     bound = LayerWeighted(Cosine()).bound(look(backwards(training=training)))
     assert max(layer.weight for layer in bound.layers) == heaviest
-    assert any(layer.rectified for layer in bound.layers) == training
+    assert any(layer.zeros_of for layer in bound.layers) == training
 
 
 def test_without_beta_a_network_without_batch_norm_has_the_published_ramp():
@@ -132,8 +132,9 @@ def test_relu_modifier_divides_by_the_share_of_non_zeros_of_each_group():
     with_zeros = LayerWeighted(SquaredL2(), beta=3.0).bound(seen)
     without = LayerWeighted(SquaredL2(), beta=3.0, relu_modifier=False).bound(seen)
     gap = with_zeros.value(found, target) - without.value(found, target)
-    own = (found["last.weight"] - target["last.weight"]).square().flatten(1).sum(1)
-    # Three quarters of zeros: four times the weight 3. All zeros: the plain weight.
+    gaps = [(found[name] - target[name]).square().flatten(1).sum(1) for name in ("last.weight", "last.bias")]
+    own = torch.stack(gaps).sum(0)
+    # Three quarters of zeros: four times the weight 3, the bias with its kernel. All zeros: the plain weight.
     assert float(gap[0]) == pytest.approx(float(9 * own[0]), rel=1e-4)
     assert float(gap[1]) == pytest.approx(0.0, abs=1e-5)
 

@@ -33,11 +33,11 @@ _NORMALISATION = (
 
 @dataclass(frozen=True)
 class LayerWeight:
-    """What one shared tensor counts: `weight`, over its share of non-zeros where `rectified`."""
+    """What one shared tensor counts: `weight`, over the share of non-zeros in the tensor `zeros_of`, if any."""
 
     name: str
     weight: float
-    rectified: bool
+    zeros_of: str | None
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,9 @@ class LayerWeighted:
         for layer in self.layers:
             value = target[layer.name]
             gain = value.new_full((len(value),), layer.weight)
-            if layer.rectified:
-                filled = flat(value).count_nonzero(1).to(value.dtype) / value[0].numel()
+            if layer.zeros_of is not None:
+                kernel = target[layer.zeros_of]
+                filled = flat(kernel).count_nonzero(1).to(value.dtype) / kernel[0].numel()
                 # A gradient of nothing but zeros tells nothing of ReLU: it keeps its plain weight.
                 gain = gain / torch.where(filled > 0, filled, torch.ones_like(filled))
             gains[layer.name] = gain.sqrt()
@@ -113,18 +114,19 @@ def layer_weights(
     order = [module for module in runs if isinstance(module, _CONVOLUTION)]
     ramp = [1 + (beta - 1) * place / max(1, len(order) - 1) for place in range(len(order))]
     mean = sum(ramp) / len(ramp) if ramp else 1.0
-    weights: dict[int, tuple[float, bool]] = {}
+    shared = {id(value): name for name, value in seen.model.named_parameters() if name in seen.update.tensors}
+    weights: dict[str, LayerWeight] = {}
     latest = ramp[0] if ramp else 1.0
     for module in runs:
         convolves = isinstance(module, _CONVOLUTION)
         if convolves:
             latest = ramp[order.index(module)]
-        for parameter in module.parameters(recurse=False):
-            weight = latest if convolves else _other(batch_norm, module, latest=latest, mean=mean)
-            # A parameter shared by two layers belongs to the one that runs first.
-            weights.setdefault(id(parameter), (weight, convolves and relu_modifier))
-    named = dict(seen.model.named_parameters())
-    found = tuple(LayerWeight(name, *weights.get(id(named[name]), (mean, False))) for name in seen.update.tensors)
+        own = [shared[id(value)] for value in module.parameters(recurse=False) if id(value) in shared]
+        weight = latest if convolves else _other(batch_norm, module, latest=latest, mean=mean)
+        for name in own:
+            # A parameter shared by two layers belongs to the one that runs first; a bias has its kernel's zeros.
+            weights.setdefault(name, LayerWeight(name, weight, own[0] if convolves and relu_modifier else None))
+    found = tuple(weights.get(name, LayerWeight(name, mean, None)) for name in seen.update.tensors)
     if not any(layer.weight for layer in found):
         raise UnsuitableError(
             "batch_norm='excluded' leaves nothing to compare: only normalisation layers were shared; "
