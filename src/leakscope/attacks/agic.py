@@ -88,7 +88,7 @@ def agic(
     restarts: int = 1,
     num_examples: int | None = None,
     pre_steps: int | None = None,
-    gammas: Sequence[float] = (1.0, 0.1),
+    gammas: Sequence[float] | None = None,
     most: float = float("inf"),
 ) -> Agic:
     """Match one gradient of all examples, 1 − Σα⟨g, t⟩/√(Σα‖g‖² Σα‖t‖²) + TV, later convolutions weighing more.
@@ -99,8 +99,10 @@ def agic(
 
     `schedule="paper"` is the published optimiser: Adam, rate 0.1, 10,000
     steps, an absolute TV weight of 1e-4; `signed` applies to it. `pre_steps`, `gammas` and `most`
-    are for `reconstruct_epochs`.
+    are for `reconstruct_epochs`. Epochs weigh the same unless `gammas` says otherwise; the paper's schedule
+    takes its own (1, 0.1).
     """
+    gammas = ((1.0, 0.1) if schedule == "paper" else (1.0, 1.0)) if gammas is None else gammas
     if len(gammas) != 2 or not all(0 <= weight < float("inf") for weight in gammas) or not any(gammas):
         raise UsageError(f"gammas needs two weights ≥ 0, of the first and of later epochs, got {gammas!r}")
     if schedule == "paper":
