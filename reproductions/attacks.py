@@ -20,7 +20,6 @@ from reproductions.victims import (
     seen_by,
     small_convnet,
     trained_on,
-    wide_convnet,
 )
 
 torch.set_num_threads(1)
@@ -153,10 +152,11 @@ def policy_aware(say: Say) -> Measured:
     for victim in range(8):
         clean = cifar10(FIRST + victim)
         private = Batch(policy_3_1_7(clean.inputs[0])[None], clean.targets)
-        seen = seen_by(wide_convnet(0), private, scenario="B")
-        policy = "shift-x=0.453+contrast=0.333+shift-y=0.101"
-        naive.append(psnr_of(ls.get_attack("inverting-gradients", steps=100), seen, private, seed=victim))
-        aware.append(psnr_of(ls.get_attack("policy-aware", policy=policy, steps=100), seen, private, seed=victim))
+        seen = seen_by(named("convnet", normalise="cifar10")(0), private, scenario="B")
+        # Contrast is left to the picture, which absorbs it: learning it too makes the landscape worse.
+        aware_attack = ls.get_attack("policy-aware", policy="shift-x=0.453+shift-y=0.101", steps=80, probe=25)
+        naive.append(psnr_of(ls.get_attack("inverting-gradients", steps=80), seen, private, seed=victim))
+        aware.append(psnr_of(aware_attack, seen, private, seed=victim))
         gains.append(aware[-1] - naive[-1])
         say(f"    image {victim}: naive {naive[-1]:.1f} dB, aware {aware[-1]:.1f} dB")
     note = f"naive median {median(naive):.1f} dB, aware {median(aware):.1f} dB"
@@ -197,5 +197,5 @@ ROWS: tuple[Row, ...] = (
     Row("agic-fedavg", "ConvNet, 4 steps of 1, rate 1e-4, 60 steps, 2 batches",
         "within 0.5 dB of the simulation, ≥ 3× faster", agic_fedavg),
     Row("agic-epochs", "small ConvNet, 2 images, two rounds", "two updates better than one", agic_epochs),
-    Row("policy-aware", "four convolutions, policy 3-1-7, 100 steps", "≥ naive + 2 dB", policy_aware),
+    Row("policy-aware", "ConvNet, policy 3-1-7, 80 steps", "≥ naive + 2 dB", policy_aware),
 )  # fmt: skip

@@ -29,17 +29,6 @@ def small_convnet(seed: int) -> nn.Module:
         return nn.Sequential(*chain(*layers), nn.Flatten(), nn.Linear(32 * 4 * 4, 10)).eval()
 
 
-def wide_convnet(seed: int) -> nn.Module:
-    """Four convolutions with ReLU and two poolings, 32 × 32 in: 60,000 weights."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return nn.Sequential(
-            nn.Conv2d(3, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 48, 3, padding=1, stride=2), nn.ReLU(),
-            nn.Conv2d(48, 48, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(48, 48, 3, padding=1), nn.ReLU(),
-            nn.MaxPool2d(2), nn.Flatten(), nn.Linear(48 * 16, 10),
-        ).eval()  # fmt: skip
-
-
 def named(name: str, **options: object) -> Callable[[int], nn.Module]:
     """A reference network for CIFAR-10 as a function of its seed."""
     return lambda seed: ls.models.build(name, num_classes=10, seed=seed, **options).eval()  # type: ignore[arg-type]
