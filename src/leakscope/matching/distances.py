@@ -7,6 +7,7 @@ form, which is all the structured route needs.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
@@ -194,8 +195,29 @@ class Direction:
         return _differentiated(self, found, target)
 
 
+class Weighed(ABC):
+    """The base distance between tensors that were each multiplied by a factor of their own."""
+
+    base: Distance
+
+    @abstractmethod
+    def gains(self, target: Grouped) -> dict[str, Tensor]:
+        """The factor of every tensor, per group."""
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Distance between the weighed tensors."""
+        gains = self.gains(target)
+        return self.base.value(_weighed(found, gains), _weighed(target, gains))
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """The base cotangent, weighed once more."""
+        gains = self.gains(target)
+        value, pulled = self.base.value_and_cotangent(_weighed(found, gains), _weighed(target, gains))
+        return value, _weighed(pulled, gains)
+
+
 @dataclass(frozen=True)
-class Denoised:
+class Denoised(Weighed):
     """The base distance with noisy tensors weighed down.
 
     The attacker who knows the noise's variance v weighs tensor t by the share of its energy
@@ -205,18 +227,8 @@ class Denoised:
     base: Distance
     variance: float
 
-    def value(self, found: Grouped, target: Grouped) -> Tensor:
-        """Distance between the weighed tensors."""
-        gains = self._gains(target)
-        return self.base.value(_weighed(found, gains), _weighed(target, gains))
-
-    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
-        """The base cotangent, weighed once more."""
-        gains = self._gains(target)
-        value, pulled = self.base.value_and_cotangent(_weighed(found, gains), _weighed(target, gains))
-        return value, _weighed(pulled, gains)
-
-    def _gains(self, target: Grouped) -> dict[str, Tensor]:
+    def gains(self, target: Grouped) -> dict[str, Tensor]:
+        """√ of the share of signal, per tensor and group."""
         gains = {}
         for name, value in target.items():
             energy = flat(value).square().sum(1).clamp_min(1e-30)

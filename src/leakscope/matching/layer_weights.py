@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.distances import Distance, Grouped, flat, spread
+from leakscope.matching.distances import Distance, Grouped, Weighed, flat
 from leakscope.types import Observation
 
 BatchNorm = Literal["as-conv", "mean", "one", "excluded"]
@@ -41,7 +41,7 @@ class LayerWeight:
 
 
 @dataclass(frozen=True)
-class LayerWeighted:
+class LayerWeighted(Weighed):
     """The base distance between tensors scaled by √α, so that α stands inside sums of squares.
 
     Around the cosine that is AGIC's 1 − Σα⟨g, t⟩ / √(Σα‖g‖² Σα‖t‖²). Convolution i of N, in the
@@ -78,18 +78,7 @@ class LayerWeighted:
         layers = layer_weights(seen, beta, relu_modifier=modifier, batch_norm=self.batch_norm)
         return replace(self, beta=beta, relu_modifier=modifier, layers=layers)
 
-    def value(self, found: Grouped, target: Grouped) -> Tensor:
-        """Distance between the weighed tensors."""
-        gains = self._gains(target)
-        return self.base.value(_weighed(found, gains), _weighed(target, gains))
-
-    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
-        """The base cotangent, weighed once more."""
-        gains = self._gains(target)
-        value, pulled = self.base.value_and_cotangent(_weighed(found, gains), _weighed(target, gains))
-        return value, _weighed(pulled, gains)
-
-    def _gains(self, target: Grouped) -> dict[str, Tensor]:
+    def gains(self, target: Grouped) -> dict[str, Tensor]:
         """√α of every tensor and group: victims in lockstep differ in their zeros."""
         if not self.layers:
             raise UsageError("layer weights are not bound to a model; call bound(seen) first")
@@ -162,7 +151,3 @@ def _executed(seen: Observation) -> Iterator[nn.Module]:
                 stack.callback(module.register_forward_pre_hook(record).remove)
         functional_call(seen.model, buffers, (grey,))
     return iter(order)
-
-
-def _weighed(values: Grouped, gains: Grouped) -> dict[str, Tensor]:
-    return {name: values[name] * spread(gain, values[name]) for name, gain in gains.items()}
