@@ -17,6 +17,7 @@ from reproductions.victims import (
     named,
     policy_3_1_7,
     psnr_of,
+    public_prior,
     seen_by,
     small_convnet,
     trained_on,
@@ -163,6 +164,10 @@ def policy_aware(say: Say) -> Measured:
     return Measured(tuple(gains), median(gains) >= 2.0, note)
 
 
+def _with_prior(name: str, **options: object):
+    return lambda: ls.get_attack(name, prior=public_prior(), **options)
+
+
 def _short(name: str, **options: object):
     return lambda: ls.get_attack(name, **options)
 
@@ -188,9 +193,13 @@ ROWS: tuple[Row, ...] = (
         above_chance(_short("lbfgs-l2"), named("lenet-dlg"), scenario="A")),
     Row("gradinversion", "small ConvNet, CIFAR-10, batch 2", _CHANCE,
         above_chance(_short("gradinversion", steps=300), small_convnet, batch=2, scenario="C")),
-    Row("geng", "sigmoid LeNet, CIFAR-10, 4 full-batch steps of 2 images", _CHANCE,
-        above_chance(_short("geng"), named("lenet-dlg"), batch=2, scenario="C",
-                     local=lambda: ls.LocalTraining(lr=1e-3, steps=4, batch_size=2))),
+    Row("geng", "sigmoid LeNet, CIFAR-10, 4 full-batch steps", _CHANCE,
+        above_chance(_short("geng", steps=100), named("lenet-dlg"), scenario="C",
+                     local=lambda: ls.LocalTraining(lr=1e-3, steps=4, batch_size=1))),
+    Row("gias", "sigmoid LeNet, CIFAR-10, trained prior", _CHANCE,
+        above_chance(_with_prior("gias", latent_steps=100, weight_steps=200), named("lenet-dlg"), scenario="C")),
+    Row("ggl", "sigmoid LeNet, CIFAR-10, trained prior, 150 generations of 20", _CHANCE,
+        above_chance(_with_prior("ggl", steps=150, population=20), named("lenet-dlg"), scenario="C")),
     Row("agic", "small ConvNet, CIFAR-10, 4 steps of 1", _CHANCE,
         above_chance(_short("agic"), small_convnet, batch=4, scenario="B",
                      local=lambda: ls.LocalTraining(lr=1e-4, steps=4, batch_size=1))),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import chain, pairwise
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -13,7 +16,9 @@ from PIL import Image, ImageEnhance
 from torch import Tensor, nn
 
 import leakscope as ls
+from leakscope.matching.prior_files import save_prior
 from leakscope.metrics import guess_baseline
+from leakscope.priors import Recipe, Trainer
 from leakscope.types import Attack, Batch, Observation
 from reproductions.rows import Measured, Say, median_at_least
 
@@ -75,6 +80,18 @@ def above_chance(
         return median_at_least(values, guess + margin, note=f"blind guess {guess:.1f} dB")
 
     return measure
+
+
+@cache
+def public_prior() -> Path:
+    """A generator trained on the training part of CIFAR-10, as an attacker would; victims are test images."""
+    images = ls.data.load("cifar10", split="train", count=5_000, seed=0).inputs
+    trainer = Trainer(images, Recipe(latent=64, epochs=8))
+    for _ in trainer.run():
+        pass
+    path = Path(tempfile.mkdtemp(prefix="leakscope-")) / "prior.safetensors"
+    save_prior(path, trainer.prior("5,000 training images of CIFAR-10"))
+    return path
 
 
 def trained_on(model: nn.Module, indices: Sequence[int]) -> nn.Module:

@@ -3,10 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from leakscope.matching.coarse import InTurn
 from leakscope.matching.optimisers import SGD, Adam, Evaluation, RMSprop
 from leakscope.matching.schedules import constant, linear, three_drops
-from leakscope.matching.smoothing import blurred
 from leakscope.rng import generator, normal
 
 LIKE = torch.empty(0, dtype=torch.float64)
@@ -134,33 +132,3 @@ class TestEveryFirstOrderOptimiser:
             assert torch.equal(clean.variables["inputs"][1], state.variables["inputs"][1])
             assert torch.isfinite(state.variables["inputs"]).all()
         assert broken[-1].active.tolist() == [False, True]
-
-
-def test_smoothing_keeps_constants_and_blurs_a_spike():
-    flat = torch.full((1, 1, 1, 6, 5), 2.0, dtype=torch.float64)
-    torch.testing.assert_close(blurred(flat, 1.0), flat)
-    spike = torch.zeros(1, 1, 1, 7, 7, dtype=torch.float64)
-    spike[..., 3, 3] = 1.0
-    spread = blurred(spike, 1.0)
-    assert 0.1 < float(spread[..., 3, 3]) < 0.2
-    torch.testing.assert_close(spread, spread.transpose(-1, -2))
-    torch.testing.assert_close(spread, spread.flip(-1))
-
-
-def test_adam_smooths_images_early_and_nothing_else():
-    adam = Adam(smooth=0.25)
-    images, signals = torch.eye(4).expand(1, 1, 1, 4, 4), torch.eye(4).expand(1, 1, 4, 4)
-    assert not torch.equal(adam._shaped(images, 0.5), images)
-    assert torch.equal(adam._shaped(images, 0.7), images), "the blur has faded"
-    # The rows of a signal are channels: blurring across them would mix what is unrelated.
-    assert torch.equal(adam._shaped(signals, 0.0), signals)
-
-
-def test_in_turn_hands_over_where_the_first_stood():
-    both = InTurn(Adam(lr=0.1), SGD(lr=0.01), share=0.4)
-    states = path(both, steps=10)
-    assert [state.step for state in states] == list(range(10)) == list(range(both.evaluations(10)))
-    torch.testing.assert_close(states[4].variables, states[3].variables)
-    alone = path(SGD(lr=0.01), steps=6, start=states[3].variables)
-    torch.testing.assert_close(states[-1].variables, alone[-1].variables)
-    assert len(path(both, steps=1)) == 1

@@ -12,12 +12,11 @@ from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, ev
 from leakscope.client import replay_gradient, replay_local, trainable
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
-from leakscope.matching.coarse import accelerated
 from leakscope.matching.distances import Cosine
 from leakscope.matching.engine import Watch
 from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.layer_weights import BatchNorm, LayerWeighted
-from leakscope.matching.optimisers import Adam
+from leakscope.matching.optimisers import Adam, accelerated
 from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.replays import OneGradient

@@ -6,10 +6,9 @@ from typing import Literal
 
 from leakscope.errors import UsageError, suggest
 from leakscope.matching.candidates import Pixels
-from leakscope.matching.coarse import accelerated
 from leakscope.matching.distances import Cosine
 from leakscope.matching.labels import AsGranted
-from leakscope.matching.optimisers import Adam
+from leakscope.matching.optimisers import Adam, accelerated
 from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.replays import AsKnown, LocalSteps, OneGradient, Replay

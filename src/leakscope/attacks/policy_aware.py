@@ -11,12 +11,11 @@ from torch import nn
 from leakscope import rng as random
 from leakscope.errors import UnsuitableError, UsageError, suggest
 from leakscope.matching.candidates import Pixels
-from leakscope.matching.coarse import InTurn, accelerated
 from leakscope.matching.distances import Cosine
 from leakscope.matching.engine import Watch
 from leakscope.matching.facts import Fact
 from leakscope.matching.labels import AsGranted
-from leakscope.matching.optimisers import Adam
+from leakscope.matching.optimisers import Adam, accelerated
 from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.replays import AsKnown
@@ -127,7 +126,7 @@ def policy_aware(
         optimiser = Adam(lr=lr or 0.1, signed=True, schedule=three_drops, rates=_rates(transforms, parameter_rate))
         penalty = TotalVariation(1e-4 if tv is None else tv)
     elif schedule == "accelerated":
-        optimiser = _slowed(accelerated(lr or 0.4), _rates(transforms, parameter_rate))
+        optimiser = replace(accelerated(lr or 0.4), rates=_rates(transforms, parameter_rate))
         penalty = TotalVariation(0.5 if tv is None else tv, relative=True)
     else:
         raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
@@ -196,12 +195,6 @@ def _rates(transforms: tuple[Transform, ...], rate: float) -> dict[str, float]:
         for place, item in enumerate(transforms)
         if item.start
     }  # fmt: skip
-
-
-def _slowed(optimiser: InTurn, rates: dict[str, float]) -> InTurn:
-    assert isinstance(optimiser.first, Adam)
-    assert isinstance(optimiser.then, Adam)
-    return replace(optimiser, first=replace(optimiser.first, rates=rates), then=replace(optimiser.then, rates=rates))
 
 
 def _rank(trial: Reconstruction) -> tuple[bool, float]:

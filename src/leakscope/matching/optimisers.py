@@ -13,8 +13,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from leakscope.matching.schedules import Schedule, constant
-from leakscope.matching.smoothing import blurred
+from leakscope.matching.schedules import Schedule, constant, linear
 from leakscope.matching.variables import Variables
 
 
@@ -36,10 +35,7 @@ class State:
     active: Tensor
 
 
-# A Gaussian narrower than this changes no pixel that matters.
-_NARROWEST = 0.4
-
-# Signs and blurs are meant for pixels and label logits; a learned shift or a network's weights move plainly.
+# Signs are meant for pixels and label logits; a learned shift or a network's weights move plainly.
 _PIXELWISE = ("inputs", "labels")
 
 
@@ -86,10 +82,8 @@ def seeded(optimiser: Optimiser, seed: int) -> Optimiser:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam, optionally on the sign of the gradient, with a smoothed gradient early on.
+    """Adam, optionally on the sign of the gradient of images.
 
-    The gradient of images is blurred with a standard deviation that falls from `smooth` times the
-    image's side to nothing along the run: a Sobolev gradient, which finds coarse structure first.
     `rates` gives single variables a factor of their own, as a mapping or as pairs.
     """
 
@@ -97,7 +91,6 @@ class Adam:
     betas: tuple[float, float] = (0.9, 0.999)
     signed: bool = False
     schedule: Schedule = constant
-    smooth: float = 0.0
     epsilon: float = 1e-8
     rates: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
 
@@ -121,7 +114,7 @@ class Adam:
             moved: Variables = {}
             for name, value in variables.items():
                 gradient = _usable(found.gradient[name], active)
-                gradient = self._shaped(gradient, step / steps) if name in _PIXELWISE else gradient
+                gradient = gradient.sign() if self.signed and name in _PIXELWISE else gradient
                 first[name].lerp_(gradient, 1 - self.betas[0])
                 second[name].mul_(self.betas[1]).addcmul_(gradient, gradient, value=1 - self.betas[1])
                 rate = self.lr * self.schedule(step, steps) / (1 - self.betas[0] ** (step + 1)) * factors.get(name, 1.0)
@@ -129,12 +122,14 @@ class Adam:
                 moved[name] = value - rate * first[name] / spread
             variables = project(moved)
 
-    def _shaped(self, gradient: Tensor, progress: float) -> Tensor:
-        if self.signed:
-            gradient = gradient.sign()
-        # Images only, [groups, n, C, H, W]: the last two dimensions of a signal are not both space.
-        width = self.smooth * gradient.shape[-1] * (1 - progress)
-        return blurred(gradient, width) if width > _NARROWEST and gradient.ndim >= 5 else gradient
+
+def accelerated(lr: float = 0.4) -> Adam:
+    """Signed Adam with a rate that falls to zero: leakscope's own schedule.
+
+    Signs move large dim areas as fast as sharp edges; a high rate covers the distance early, and its fall takes
+    the noise of the signs away.
+    """
+    return Adam(lr=lr, signed=True, schedule=linear)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ from leakscope import rng as random
 from leakscope.client import trainable
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Candidate, GeneratesLabels, Pixels
-from leakscope.matching.coarse import accelerated
 from leakscope.matching.distances import Clipped, Denoised, Direction, Distance, Masked, bind, is_scale_free
 from leakscope.matching.engine import Keep, Outcome, Problem, Stop, Watch, run
 from leakscope.matching.facts import Bounded, Fact, Sparse
 from leakscope.matching.labels import ExplainsLabels, LabelRule, estimate_count
-from leakscope.matching.optimisers import Optimiser, seeded
+from leakscope.matching.optimisers import Optimiser, accelerated, seeded
 from leakscope.matching.penalties import Penalty, TotalVariation
 from leakscope.matching.replays import Replay
 from leakscope.matching.routes import PlainRoute

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 Schedule = Callable[[int, int], float]
 
@@ -17,18 +16,6 @@ def three_drops(step: int, steps: int) -> float:
     """×0.1 after 3/8, 5/8 and 7/8 of the run, at the rounded places of Inverting Gradients."""
     places = (int(steps // 2.667), int(steps // 1.6), int(steps // 1.142))
     return 0.1 ** sum(step >= place for place in places)
-
-
-@dataclass(frozen=True)
-class Ramp:
-    """From `begin` to `end` in a straight line."""
-
-    begin: float
-    end: float
-
-    def __call__(self, step: int, steps: int) -> float:
-        """The factor at `step` of `steps`."""
-        return self.begin + (self.end - self.begin) * step / steps
 
 
 def linear(step: int, steps: int) -> float:
