@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from data_folder import data_root, needs
+from leakscope.client import share
 from leakscope.data import load
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching import labels
@@ -266,3 +267,47 @@ def test_inference_changes_neither_model_nor_global_randomness():
     infer_labels(seen)
     assert all(torch.equal(value, before[name]) for name, value in seen.model.state_dict().items())
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def one_logit(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return nn.functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output))
+
+
+def binary(labels_of_batch: list[int], *, bias: bool):
+    inputs = torch.rand(len(labels_of_batch), 1, 6, 6, dtype=torch.float64)
+    batch = Batch(inputs, torch.tensor(labels_of_batch, dtype=torch.float64))
+    model = tanh(classes=1, bias=bias)
+    return observe(model, share(model, batch, loss=one_logit), scenario="C", truth=batch, loss=one_logit)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_the_label_of_one_logit_is_the_sign_of_its_bias_gradient(label):
+    guess = infer_labels(binary([label], bias=True))
+    assert guess.labels.tolist() == [label]
+    assert guess.confidence.tolist() == [1.0]
+
+
+def test_one_logit_without_a_bias_or_for_a_batch_is_not_called_certain():
+    guess = infer_labels(binary([1], bias=False))
+    assert guess.confidence.tolist() == [0.5]
+    assert "guess" in guess.notes[0]
+    with pytest.raises(UnsuitableError, match="sum over 3 examples"):
+        infer_labels(binary([0, 1, 1], bias=True))
+
+
+class HeadFirst(nn.Module):
+    """Registers the layer of the logits before another one of the same width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 6)
+        self.body = nn.Linear(36, 6)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(images.flatten(1)).tanh())
+
+
+def test_the_layer_of_the_logits_is_found_whatever_the_order_of_registration():
+    for label in range(6):
+        seen = seen_of(HeadFirst().double(), batch_of([label], seed=label), scenario="C")
+        assert infer_labels(seen).labels.tolist() == [label]

@@ -191,6 +191,11 @@ def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName 
         raise UnsuitableError(
             f"rule 'sign' reads one label, but {number} examples are behind the update; use 'counting'"
         )
+    if seen.num_classes == 1 and number > 1:
+        raise UnsuitableError(
+            f"the gradient of one logit is a sum over {number} examples and tells no label by itself; "
+            "use scenario A or B, or an attack that optimises labels (dlg)"
+        )
     if rule == "sign" or (rule == "auto" and number == 1):
         return last_layer_sign(seen)
     if rule == "row-minimum":

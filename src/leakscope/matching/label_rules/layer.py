@@ -5,16 +5,27 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from leakscope.errors import UnsuitableError
+from leakscope.networks import noise_inputs
+from leakscope.suspicion import find_head
 from leakscope.types import Observation
 
 
 def find_last_layer(seen: Observation) -> tuple[str, nn.Linear]:
-    """Name and module of the shared linear layer with one output a class."""
-    for name, module in reversed(list(seen.model.named_modules())):
-        if isinstance(module, nn.Linear) and module.out_features == seen.num_classes:
-            if _parameter(name, "weight") in seen.update.tensors:
-                return name, module
-            break
+    """Name and module of the shared linear layer that produces the logits.
+
+    The last one registered with an output a class; where there are several, the one that was seen to do it.
+    """
+    wide = [
+        (name, module)
+        for name, module in seen.model.named_modules()
+        if isinstance(module, nn.Linear) and module.out_features == seen.num_classes
+    ]
+    if len(wide) > 1:
+        # Modules may be registered in any order.
+        head = find_head(seen.model, noise_inputs(seen.model, seen.input_shape))
+        wide = [found for found in wide if found[1] is head] or wide
+    if wide and _parameter(wide[-1][0], "weight") in seen.update.tensors:
+        return wide[-1]
     raise UnsuitableError(
         f"labels cannot be read off this update: no shared linear layer with {seen.num_classes} outputs; "
         "share the last layer, use scenario A or B, or an attack that optimises labels (dlg)"

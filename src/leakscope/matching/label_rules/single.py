@@ -22,10 +22,20 @@ def last_layer_sign(seen: Observation) -> LabelGuess:
     all rows point one way and the label's points the other.
     """
     signal = class_signal(seen, one_example=True)
+    if len(signal) == 1:
+        return _of_one_logit(seen, signal)
     label = signal.argmin()
     negative = (-signal).clamp_min(0)
     share = negative[label] / negative.sum().clamp_min(torch.finfo(signal.dtype).tiny)
     return LabelGuess(label[None], share[None].float(), "last-layer sign")
+
+
+def _of_one_logit(seen: Observation, signal: Tensor) -> LabelGuess:
+    """A logistic loss of one logit has the gradient σ(z) − y: negative for label 1 and for no other."""
+    proven = last_layer(seen)[1] is not None or probe(seen).non_negative
+    notes = () if proven else ("no bias gradient, and features of both signs: the label of one logit is a guess",)
+    confidence = torch.full_like(signal, 1.0 if proven else 0.5).float()
+    return LabelGuess((signal < 0).long(), confidence, "last-layer sign", notes)
 
 
 def row_minimum(seen: Observation, count: int) -> LabelGuess:
