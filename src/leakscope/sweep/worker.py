@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from leakscope.errors import KnowledgeError, LeakscopeError
+from leakscope.errors import KnowledgeError, LeakscopeError, UnsuitableError
 from leakscope.sweep import memory, store
 from leakscope.sweep.cells import Cell, CellOutcome, Execute
 from leakscope.types import Status
@@ -110,7 +110,7 @@ def failure_of(error: BaseException) -> CellOutcome:
     if memory.is_exhaustion(error):
         # Without the number of bytes: it depends on what the process held before.
         return CellOutcome(Status.OOM, {"error": "MemoryError", "message": "memory ran out"})
-    status = Status.REFUSED if isinstance(error, KnowledgeError) else Status.ERROR
+    status = Status.REFUSED if isinstance(error, KnowledgeError | UnsuitableError) else Status.ERROR
     message = str(error)
     # Foreign messages may print whole arrays.
     if not isinstance(error, LeakscopeError) and len(message) > 500:
