@@ -46,6 +46,7 @@ ATTACKS: dict[str, Callable[..., Attack]] = {
     "geng": geng.geng,
     "agic": agic.agic,
     "grnn": grnn.grnn,
+    "grnn-refined": grnn.refined_grnn,
     "gias": gias.gias,
     "ggl": ggl.ggl,
     "policy-aware": policy_aware.policy_aware,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from leakscope.attacks.grnn import SquaredVariation, falling_late, grnn
+from leakscope.attacks.grnn import SquaredVariation, falling_late, grnn, refined_grnn
 from leakscope.cell import audit
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.generators import TwoBranchGenerator
@@ -15,8 +15,9 @@ from leakscope.matching.transport import SquaredPlusNorm, Wasserstein
 from leakscope.matching.trial import Trial
 from leakscope.metrics import guess_baseline, score
 from leakscope.models import build
+from leakscope.rng import generator, normal_like
 from leakscope.testing import smallest_problem
-from leakscope.types import Status
+from leakscope.types import Batch, Status
 from tiny import batch_of, seen_of
 
 
@@ -115,3 +116,60 @@ def test_images_of_28_pixels_are_refused_before_any_compute():
     batch = batch_of([1], shape=(1, 28, 28), dtype=torch.float32)
     with pytest.raises(UnsuitableError, match="got 28×28; resize to 16 or 32"):
         grnn(steps=1).reconstruct(seen_of(model, batch, scenario="C"))
+
+
+def test_refining_reads_the_picture_through_the_pooling_and_keeps_the_generated_label():
+    model = build("lenet-grnn", num_classes=4, in_channels=1, image_size=16, seed=0)
+    place = torch.linspace(0, 1, 16)
+    picture = 0.5 + 0.4 * torch.sin(5 * place[:, None]) * torch.cos(4 * place[None, :])
+    batch = Batch(picture[None, None], torch.tensor([2]))
+    seen = seen_of(model, batch, scenario="C")
+    attack = refined_grnn(steps=60, passes=8)
+    rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1)
+    assert found.notes[-1] == "refined: read backwards through the max pooling"
+    assert attack.evaluate(seen, found) == found.loss < rough.loss
+    assert found.history == (*rough.history, found.loss)
+    assert found.targets.tolist() == [2]
+    assert float(score(found, batch).psnr) > max(30.0, float(score(rough, batch).psnr) + 6)
+
+
+def test_where_nothing_is_pooled_the_generators_picture_stays_and_a_note_says_why():
+    problem = smallest_problem()
+    seen = seen_of(problem.model, problem.batch, scenario="C")
+    attack = refined_grnn(steps=30)
+    rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1)
+    assert torch.equal(found.inputs, rough.inputs)
+    assert found.notes[-1].startswith("not refined: reading through max pooling needs blocks")
+    assert attack.with_steps(7).steps == 7
+    with pytest.raises(UsageError, match="passes ≥ 1, got 0"):
+        refined_grnn(passes=0)
+
+
+def test_under_noise_that_the_features_betray_the_generators_picture_stays():
+    model = build("lenet-grnn", num_classes=4, in_channels=1, image_size=16, seed=0)
+    seen = seen_of(model, batch_of([1], shape=(1, 16, 16), dtype=torch.float32), scenario="C")
+    rng = generator(0, "noise")
+    noisy = {name: value + 0.01 * normal_like(value, rng) for name, value in seen.update.tensors.items()}
+    seen = replace(seen, update=replace(seen.update, tensors=noisy))
+    attack = refined_grnn(steps=20, passes=3)
+    rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1)
+    assert torch.equal(found.inputs, rough.inputs)
+    assert found.loss == rough.loss
+    assert found.notes[-1].startswith("not refined: the features read off the linear layer")
+
+
+def test_a_reading_that_explains_the_update_worse_is_not_returned(monkeypatch):
+    model = build("lenet-grnn", num_classes=4, in_channels=1, image_size=16, seed=0)
+    seen = seen_of(model, batch_of([1], shape=(1, 16, 16), dtype=torch.float32), scenario="C")
+    shares = []
+
+    def black(seen, seed, *, passes, gradient_from):
+        shares.append(gradient_from)
+        return torch.zeros(1, 1, 16, 16)
+
+    monkeypatch.setattr("leakscope.attacks.grnn.read_pooled", black)
+    attack = refined_grnn(steps=40)
+    rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1)
+    assert shares == [0.2, 0.5]
+    assert torch.equal(found.inputs, rough.inputs)
+    assert "came to worse matches" in found.notes[-1]

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import torch
+
+from leakscope.matching.pooled.smoothness import natural
+from leakscope.rng import generator
+
+_LIKE = torch.empty(0)
+
+
+def test_the_precision_is_the_inverse_of_the_covariance_of_what_is_drawn():
+    prior = natural((1, 4, 5), (0.0, 1.0), like=_LIKE)
+    drawn = prior.sample(200_000, generator(0, "draws"), bounds=(-100.0, 100.0)).flatten(1)
+    whitened = (drawn - prior.mean) @ torch.linalg.cholesky(prior.precision())
+    assert torch.allclose(torch.cov(whitened.T), torch.eye(20).double(), atol=0.02)
+
+
+def test_neighbours_and_colours_vary_together():
+    covariance = torch.linalg.inv(natural((3, 6, 6), (0.0, 1.0), like=_LIKE).precision())
+    spread = covariance.diagonal().sqrt()
+    alike = covariance / spread[:, None] / spread[None, :]
+    near, far, colours = float(alike[0, 1]), float(alike[0, 35]), float(alike[0, 36])
+    assert near > 0.8 > 0.5 > far
+    assert colours > 0.85
+
+
+def test_the_range_of_the_data_scales_everything():
+    unit, wide = natural((1, 4, 4), (0.0, 1.0), like=_LIKE), natural((1, 4, 4), (-1.0, 3.0), like=_LIKE)
+    assert torch.allclose(wide.precision() * 16, unit.precision())
+    assert torch.allclose(wide.mean, 4 * unit.mean - 1)
+
+
+def test_flat_places_are_expected_to_stay_flat_and_busy_ones_busy():
+    prior = natural((1, 12, 12), (0.0, 1.0), like=_LIKE)
+    image = torch.full((12, 12), 0.45).double()
+    image[8:, 8:] += 0.3 * ((torch.arange(4)[:, None] + torch.arange(4)) % 2)
+    adapted = prior.adapted(image.flatten(), torch.zeros(144, 144).double())
+    detail = adapted.detail.reshape(12, 12)
+    assert float(detail[:4, :4].min()) > 1 > float(detail[9:, 9:].max())
+    assert torch.equal(prior.detail, torch.ones_like(prior.detail))
