@@ -73,21 +73,21 @@ def deep_leakage(name: str):
 
 def grnn(name: str):
     """CIFAR-100 behind GRNN's LeNet: every label, and a median of 30 dB."""
-    return lambda say: _grnn(name, say)
 
+    def measure(say: Say) -> Measured:
+        values, right = [], []
+        for victim in range(8):
+            private = ls.data.load("cifar100", split="test", indices=[victim])
+            model = ls.models.build("lenet-grnn", num_classes=100, in_channels=3, image_size=32, seed=victim)
+            found = ls.get_attack(name).reconstruct(seen_by(model, private), victim)
+            scores = ls.score(found, private)
+            values.append(float(scores.psnr[0]))
+            right.append(bool(scores.label_correct[0]))
+            say(f"    image {victim}: {values[-1]:.1f} dB, label {'right' if right[-1] else 'wrong'}")
+        found = median_at_least(values, 30.0, note=f"{sum(right)} of {len(right)} labels right")
+        return Measured(found.values, found.holds and all(right), found.note)
 
-def _grnn(name: str, say: Say) -> Measured:
-    values, right = [], []
-    for victim in range(8):
-        private = ls.data.load("cifar100", split="test", indices=[victim])
-        model = ls.models.build("lenet-grnn", num_classes=100, in_channels=3, image_size=32, seed=victim)
-        found = ls.get_attack(name).reconstruct(seen_by(model, private), victim)
-        scores = ls.score(found, private)
-        values.append(float(scores.psnr[0]))
-        right.append(bool(scores.label_correct[0]))
-        say(f"    image {victim}: {values[-1]:.1f} dB, label {'right' if right[-1] else 'wrong'}")
-    found = median_at_least(values, 30.0, note=f"{sum(right)} of {len(right)} labels right")
-    return Measured(found.values, found.holds and all(right), found.note)
+    return measure
 
 
 def labels(size: int, *, bar: float):

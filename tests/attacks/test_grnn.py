@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from leakscope.attacks.grnn import SquaredVariation, falling_late, grnn, refined_grnn
+from leakscope.attacks.grnn import SquaredVariation, falling_late, grnn
+from leakscope.attacks.grnn_refined import refined_grnn
 from leakscope.cell import audit
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.generators import TwoBranchGenerator
@@ -167,7 +168,7 @@ def test_a_reading_that_explains_the_update_worse_is_not_returned(monkeypatch):
         shares.append(gradient_from)
         return torch.zeros(1, 1, 16, 16)
 
-    monkeypatch.setattr("leakscope.attacks.grnn.read_pooled", black)
+    monkeypatch.setattr("leakscope.attacks.grnn_refined.read_pooled", black)
     attack = refined_grnn(steps=40)
     rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1)
     assert shares == [0.2, 0.5]
