@@ -193,7 +193,7 @@ ROWS: tuple[Row, ...] = (
     *(Row(name, "MLP, CIFAR-10", _CHANCE,
           above_chance(_short(name, **options), named("mlp", normalise="cifar10"), scenario="A"))
       for name, options in (("adam-cosine", {"steps": 600}), ("adam-l1", {"steps": 600}), ("adam-l2", {"steps": 600}),
-                            ("sgd-cosine", {"steps": 1200}), ("lbfgs-cosine", {"steps": 100, "restarts": 2}),
+                            ("sgd-cosine", {"steps": 1200}), ("lbfgs-cosine", {"steps": 50, "restarts": 2}),
                             ("lbfgs-l2", {}), ("dlg-adam", {"steps": 1000}))),
     Row("gradinversion", "small ConvNet, CIFAR-10, batch 2", _CHANCE,
         above_chance(_short("gradinversion", steps=300), small_convnet, batch=2, scenario="C")),

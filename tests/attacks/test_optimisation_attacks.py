@@ -62,6 +62,9 @@ def test_inverting_gradients_as_published_and_accelerated():
     assert (paper.optimiser, paper.steps, paper.penalties) == (SIGNED_ADAM, 4800, (TotalVariation(1e-4),))
     fast = inverting_gradients()
     assert fast.steps < paper.steps
+    # A weight of one's own is taken as it is.
+    assert fast.penalties == (TotalVariation(0.5, relative=True, fitted=True),)
+    assert inverting_gradients(tv=0.5).penalties == (TotalVariation(0.5, relative=True),)
     assert (fast.distance, paper.distance) == (Cosine(), Cosine())
     assert inverting_gradients(schedule="paper", lr=0.0).optimiser == replace(SIGNED_ADAM, lr=0.0)
     with pytest.raises(UsageError, match="'accelerated' or 'paper', got 'fast'"):

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.penalties import OutOfRange, TotalVariation
+from leakscope.matching.penalties import OutOfRange, TotalVariation, weight_at
 from leakscope.matching.trial import Trial
 from leakscope.rng import generator
 
@@ -27,6 +29,17 @@ def test_total_variation_by_hand_and_independent_of_size():
     ramps = [torch.arange(side).float().expand(1, 1, 1, side, side) for side in (4, 16)]
     assert [float(TotalVariation(1.0).value(trial(ramp))) for ramp in ramps] == [1.0, 1.0]
     assert float(TotalVariation(1.0).value(trial(torch.full((1, 1, 3, 5, 5), 0.3)))) == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "weight"),
+    [((1, 3, 32, 32), 0.5), ((4, 3, 32, 32), 1.0), ((4, 1, 8, 8), 0.25), ((1, 3, 224, 224), 0.5), ((4, 7), 0.5)],
+)
+def test_a_fitted_weight_grows_with_the_batch_and_falls_with_small_pictures(shape, weight):
+    fitted = TotalVariation(0.5, relative=True, fitted=True)
+    assert weight_at(fitted, trial(torch.zeros(1, *shape))) == pytest.approx(weight)
+    assert weight_at(replace(fitted, fitted=False), trial(torch.zeros(1, *shape))) == 0.5
+    assert weight_at(OutOfRange(0.3), trial(torch.zeros(1, *shape))) == 0.3
 
 
 def test_vectors_have_no_variation_and_still_a_gradient():

@@ -109,7 +109,7 @@ def agic(
         penalty, usual, before = TotalVariation(1e-4 if tv is None else tv), 10_000, 2_000
     elif schedule == "accelerated":
         optimiser = accelerated(0.4 if lr is None else lr)
-        penalty, usual, before = TotalVariation(0.5 if tv is None else tv, relative=True), 300, 100
+        penalty, usual, before = TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None), 300, 100
     else:
         raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
     return Agic(

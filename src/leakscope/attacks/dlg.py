@@ -36,7 +36,9 @@ def dlg_adam(
 ) -> GradientMatching:
     """The same distance by Adam; labels granted or inferred; local steps are simulated."""
     return GradientMatching(
-        name="dlg-adam", paper=ADAM_PAPER, labels=AsGranted(), candidate=Pixels(begin="normal", box=False),
+        name="dlg-adam", paper=ADAM_PAPER, labels=AsGranted(),
+        # Noise as large as pixels is far outside the data of a network that normalises, and Adam stalls there.
+        candidate=Pixels(begin="normal", normalised=True, box=False),
         replay=AsKnown(), distance=SquaredL2(), optimiser=Adam(lr=lr), steps=steps,
         restarts=restarts, stop=Stop(distance=1e-9), num_examples=num_examples,
     )  # fmt: skip

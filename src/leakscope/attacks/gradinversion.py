@@ -23,7 +23,7 @@ def gradinversion(
     seeds: int = 4,
     lr: float = 0.1,
     noise: float = 0.2,
-    tv: float = 0.3,
+    tv: float | None = None,
     norm: float = 1e-3,
     batch_norm: float = 0.1,
     group: float = 0.1,
@@ -31,11 +31,12 @@ def gradinversion(
 ) -> GradientMatching:
     """Match ‖g − t‖² with priors on smoothness, norm, batch-norm statistics and agreement of `seeds` runs.
 
-    Adam with Langevin noise; the weights are relative to the matching gradient. The exact statistics of the
+    Adam with Langevin noise; the weights are relative to the matching gradient; that of smoothness, unless
+    given, fits the number and size of the images. The exact statistics of the
     batch are used only where the scenario grants them, the network's running ones otherwise.
     """
     penalties: tuple[Penalty, ...] = (
-        TotalVariation(tv, relative=True),
+        TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None),
         InputNorm(norm, relative=True),
         BatchNormPrior(batch_norm, relative=True),
         GroupConsistency(group, relative=True, begin=steps // 4),

@@ -33,8 +33,8 @@ def inverting_gradients(
 
     `schedule="paper"` is the published optimiser: signed Adam, rate 0.1, three drops, an
     absolute TV weight. The default reaches the same quality in far fewer evaluations: signed
-    steps along a blurred gradient in the first third, then plain Adam, with a linearly falling
-    rate and a TV weight relative to the matching gradient.
+    Adam with a larger, linearly falling rate and a TV weight relative to the matching gradient.
+    Unless `tv` is given, that weight fits the number and size of the images.
 
     `replay` says how a delta is compared: by simulating the local steps, by one gradient of all
     examples, or by simulation only where rate, steps and the order of labels are known.
@@ -46,7 +46,7 @@ def inverting_gradients(
         penalty = TotalVariation(1e-4 if tv is None else tv)
     elif schedule == "accelerated":
         optimiser = accelerated(0.4 if lr is None else lr)
-        penalty = TotalVariation(0.5 if tv is None else tv, relative=True)
+        penalty = TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None)
     else:
         raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
     return GradientMatching(

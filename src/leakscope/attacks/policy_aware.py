@@ -127,7 +127,7 @@ def policy_aware(
         penalty = TotalVariation(1e-4 if tv is None else tv)
     elif schedule == "accelerated":
         optimiser = replace(accelerated(lr or 0.4), rates=_rates(transforms, parameter_rate))
-        penalty = TotalVariation(0.5 if tv is None else tv, relative=True)
+        penalty = TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None)
     else:
         raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
     if not isinstance(probe, int) or probe < 1:

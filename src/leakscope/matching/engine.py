@@ -15,7 +15,7 @@ from torch import Tensor
 from leakscope.matching.candidates import Candidate, Describes, GeneratesLabels
 from leakscope.matching.distances import Distance, Grouped
 from leakscope.matching.optimisers import Evaluation, Optimiser, State
-from leakscope.matching.penalties import Penalty
+from leakscope.matching.penalties import Penalty, weight_at
 from leakscope.matching.replays import Replay
 from leakscope.matching.routes import PlainRoute, Route, choose_route
 from leakscope.matching.trial import Trial
@@ -166,7 +166,7 @@ class _Objective:
             with torch.enable_grad():
                 value = penalty.value(trial)
             grads = _pulled([value], trial.variables, [torch.ones_like(value)], keep=True)
-            weight = torch.full_like(value.detach(), penalty.weight)
+            weight = torch.full_like(value.detach(), weight_at(penalty, trial))
             if penalty.relative:
                 weight = weight * _length(matching) / _length(grads).clamp_min(1e-30)
             for name, grad in grads.items():

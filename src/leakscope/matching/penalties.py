@@ -8,8 +8,9 @@ stored loss, which is the matching distance alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -35,12 +36,42 @@ class Penalty(Protocol):
         ...
 
 
+@runtime_checkable
+class Adapting(Protocol):
+    """A penalty whose weight depends on what is being rebuilt."""
+
+    def weight_at(self, trial: Trial) -> float:
+        """Return the factor of the penalty's gradient in this trial."""
+        ...
+
+
+def weight_at(penalty: Penalty, trial: Trial) -> float:
+    """The penalty's weight in this trial."""
+    return penalty.weight_at(trial) if isinstance(penalty, Adapting) else penalty.weight
+
+
+# The side of the pictures that relative weights were chosen on.
+_USUAL_SIDE = 32
+
+
 @dataclass(frozen=True)
 class TotalVariation:
-    """mean|∂x/∂column| + mean|∂x/∂row|: natural images change little between neighbours."""
+    """mean|∂x/∂column| + mean|∂x/∂row|: natural images change little between neighbours.
+
+    `fitted` takes `weight` for that of one picture of 32 pixels a side and multiplies it by √n for n examples, of
+    which an update says less each, and by side/32 for smaller pictures, whose neighbours differ more.
+    """
 
     weight: float
     relative: bool = False
+    fitted: bool = False
+
+    def weight_at(self, trial: Trial) -> float:
+        """Return `weight`, fitted to the number and size of the pictures if so asked."""
+        x = trial.coordinates
+        if not self.fitted or x.ndim < 5:
+            return self.weight
+        return self.weight * math.sqrt(x.shape[1]) * min(1.0, min(x.shape[-2:]) / _USUAL_SIDE)
 
     def value(self, trial: Trial) -> Tensor:
         """Return the anisotropic total variation per group; means, so image size does not matter."""
