@@ -85,6 +85,7 @@ def _check_attack_value(attack: Attack) -> None:
     copied = pickle.loads(pickle.dumps(attack))
     assert copied == attack, f"{attack.name}: does not survive the way to a worker process"
     assert repr(copied) == repr(attack), f"{attack.name}: its repr depends on more than its value"
+    assert " at 0x" not in repr(attack), f"{attack.name}: its repr has an address, which no other process repeats"
 
 
 def _check_reconstruction(attack: Attack, seen: Observation, found: Reconstruction) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from leakscope.attacks.grnn import SquaredVariation, falling_late, grnn
+from leakscope.attacks.grnn import FallingLate, SquaredVariation, grnn
 from leakscope.attacks.grnn_refined import refined_grnn
 from leakscope.cell import audit
 from leakscope.errors import UnsuitableError, UsageError
@@ -34,9 +34,9 @@ def test_the_paper_schedule_has_the_published_settings():
 def test_the_default_is_narrower_faster_and_smooths_more():
     attack = grnn()
     assert attack.candidate == TwoBranchGenerator(latent=128, width=16)
-    assert attack.optimiser == RMSprop(lr=1e-3, momentum=0.99, schedule=falling_late)
+    assert attack.optimiser == RMSprop(lr=1e-3, momentum=0.99, schedule=FallingLate())
     assert attack.penalties == (TotalVariation(0.3),)
-    assert [falling_late(step, 100) for step in (0, 50, 75)] == [1.0, 1.0, 0.5]
+    assert [FallingLate()(step, 100) for step in (0, 50, 75)] == [1.0, 1.0, 0.5]
     assert grnn(tv=0.0).penalties == ()
 
 

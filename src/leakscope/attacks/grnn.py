@@ -42,9 +42,13 @@ class SquaredVariation:
         return 2 * (across + down)
 
 
-def falling_late(step: int, steps: int) -> float:
+@dataclass(frozen=True)
+class FallingLate:
     """The full rate for the first half of the run, then down to 0 in a straight line."""
-    return min(1.0, 2 * (1 - step / steps))
+
+    def __call__(self, step: int, steps: int) -> float:
+        """Return the factor of the rate."""
+        return min(1.0, 2 * (1 - step / steps))
 
 
 def grnn(
@@ -74,7 +78,7 @@ def grnn(
         penalty = SquaredVariation(1e-3 if tv is None else tv)
         size = 32
     elif schedule == "accelerated":
-        optimiser = RMSprop(lr=1e-3 if lr is None else lr, schedule=falling_late)
+        optimiser = RMSprop(lr=1e-3 if lr is None else lr, schedule=FallingLate())
         penalty = TotalVariation(0.3 if tv is None else tv)
         size = 16
     else:

@@ -18,12 +18,19 @@ from leakscope.matching.variables import Variables
 _WARM_UP = 50
 
 
-def warm_cosine(step: int, steps: int) -> float:
+@dataclass(frozen=True)
+class WarmCosine:
     """From 0 to 1 in 50 steps, or a tenth of a shorter run; then down to 0 along half a cosine."""
-    warm = min(_WARM_UP, steps // 10)
-    if step < warm:
-        return (step + 1) / (warm + 1)
-    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
+    def __call__(self, step: int, steps: int) -> float:
+        """Return the factor of the rate."""
+        warm = min(_WARM_UP, steps // 10)
+        if step < warm:
+            return (step + 1) / (warm + 1)
+        return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
+
+warm_cosine = WarmCosine()
 
 
 @dataclass(frozen=True)

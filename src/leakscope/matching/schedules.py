@@ -1,23 +1,48 @@
-"""How the rate changes along a run: progress in [0, 1) → factor."""
+"""How the rate changes along a run: progress in [0, 1) → factor.
+
+Values, not functions: an attack that holds one has the same repr in every process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
-Schedule = Callable[[int, int], float]
+
+class Schedule(Protocol):
+    """The factor of the rate at each step."""
+
+    def __call__(self, step: int, steps: int) -> float:
+        """Return the factor of step `step` of `steps`."""
+        ...
 
 
-def constant(step: int, steps: int) -> float:
+@dataclass(frozen=True)
+class Constant:
     """The same rate throughout."""
-    return 1.0
+
+    def __call__(self, step: int, steps: int) -> float:
+        """Return 1."""
+        return 1.0
 
 
-def three_drops(step: int, steps: int) -> float:
+@dataclass(frozen=True)
+class ThreeDrops:
     """×0.1 after 3/8, 5/8 and 7/8 of the run, at the rounded places of Inverting Gradients."""
-    places = (int(steps // 2.667), int(steps // 1.6), int(steps // 1.142))
-    return 0.1 ** sum(step >= place for place in places)
+
+    def __call__(self, step: int, steps: int) -> float:
+        """Return 0.1 to the number of drops so far."""
+        places = (int(steps // 2.667), int(steps // 1.6), int(steps // 1.142))
+        return 0.1 ** sum(step >= place for place in places)
 
 
-def linear(step: int, steps: int) -> float:
+@dataclass(frozen=True)
+class Linear:
     """From 1 down to 0."""
-    return 1.0 - step / steps
+
+    def __call__(self, step: int, steps: int) -> float:
+        """Return the share of the run that is left."""
+        return 1.0 - step / steps
+
+
+constant, three_drops, linear = Constant(), ThreeDrops(), Linear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -25,7 +25,8 @@ class Transform:
     """One operation: how it acts, where its parameters start, and how far they may go."""
 
     name: str
-    apply: Apply
+    # Named by `name`: a function's repr is an address.
+    apply: Apply = field(repr=False)
     start: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
