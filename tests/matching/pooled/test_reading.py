@@ -7,6 +7,7 @@ import torch
 
 from leakscope.errors import UnsuitableError
 from leakscope.matching.pooled import read_pooled
+from leakscope.matching.pooled.belief import infer
 from leakscope.metrics import guess_baseline
 from leakscope.types import LocalTraining
 from tiny import batch_of, seen_of
@@ -30,6 +31,40 @@ def test_heeding_the_gradient_later_leads_out_of_a_wrong_solution(network, priva
     seen = seen_of(network(8, seed=0), batch, scenario="C")
     early, late = (_quality(read_pooled(seen, gradient_from=share), batch.inputs) for share in (0.2, 0.5))
     assert early < 15 < 35 < late
+
+
+def test_a_hidden_block_that_is_not_read_exactly_is_tried_once_more_and_warily(network, private, monkeypatch):
+    tried = []
+
+    def noted(block, known, *, prior, passes):
+        tried.append((block.name, passes.wary))
+        return infer(block, known, prior=prior, passes=replace(passes, count=2))
+
+    monkeypatch.setattr("leakscope.matching.pooled.reading.infer", noted)
+    monkeypatch.setattr("leakscope.matching.pooled.reading.exact", lambda *args, **options: None)
+    read_pooled(seen_of(network(14, blocks=2), private(14), scenario="C"))
+    assert tried == [("3", False), ("3", True), ("0", False)]
+
+
+def test_a_feature_read_beyond_the_range_of_the_activation_says_nothing_about_the_pixels(network, private, monkeypatch):
+    told = []
+
+    def beyond(block, known, *, prior, belief):
+        mean = torch.full_like(belief.mean, 0.5)
+        mean[0] = 1.0005
+        return replace(belief, mean=mean, covariance=1e-6 * torch.eye(len(mean)).to(mean))
+
+    def noted(block, known, *, prior, passes):
+        told.append(known.doubt.flatten())
+        return infer(block, known, prior=prior, passes=replace(passes, count=2))
+
+    monkeypatch.setattr("leakscope.matching.pooled.reading.infer", noted)
+    monkeypatch.setattr("leakscope.matching.pooled.reading.exact", beyond)
+    read_pooled(seen_of(network(14, blocks=2), private(14), scenario="C"))
+    assert not told[0].any()
+    assert float(told[1][0]) > 1e5
+    # Divided by the sigmoid's slope of 1/4.
+    assert torch.allclose(told[1][1:], torch.full_like(told[1][1:], 4e-3))
 
 
 def test_a_normalisation_before_the_first_layer_changes_nothing(normalised, private):

@@ -46,13 +46,15 @@ class Prior(Protocol):
 class Passes:
     """How often all windows are visited, while the tolerance of the maxima falls from `first` to `last`.
 
-    The gradient is heeded after a share of `gradient_from` of the passes: it needs an idea of the winners.
+    The gradient is heeded after a share of `gradient_from` of the passes: it needs an idea of the winners. `wary` ones
+    trust it less wherever it contradicts the belief.
     """
 
     count: int
     first: float
     last: float
     gradient_from: float = 0.2
+    wary: bool = False
 
     def tolerance(self, step: int) -> float:
         """Falls by the same factor each time."""
@@ -91,13 +93,14 @@ def infer(block: Block, known: Known, *, prior: Prior, passes: Passes) -> Belief
     factors = _Factors(torch.diag_embed(blank), blank, blank)
     for step in range(passes.count):
         tolerance = passes.tolerance(step)
-        factors, scores = _revised(rows, belief, factors, known.maxima.flatten(), tolerance)
+        each = known.doubt.flatten().hypot(known.doubt.new_tensor(tolerance))
+        factors, scores = _revised(rows, belief, factors, known.maxima.flatten(), each)
         precision, shift = fixed, fixed @ prior.mean
         if step >= passes.gradient_from * passes.count:
             # The gradient must not hear its own echo: its hints are left out of the odds that it is weighed with.
             evidence = gradient_evidence(
                 block, known, odds=scores.softmax(1).reshape(outputs, windows, members), mean=belief.mean,
-                covariance=belief.covariance, tolerance=_GRADIENT_FLOOR * tolerance / passes.last,
+                covariance=belief.covariance, tolerance=_GRADIENT_FLOOR * tolerance / passes.last, wary=passes.wary,
             )  # fmt: skip
             precision, shift = precision + evidence.precision, shift + evidence.shift
             hints = torch.lerp(factors.hints, evidence.hints.flatten(0, 1), _DAMPING)
@@ -144,7 +147,7 @@ class _Rows:
 
 
 def _revised(
-    rows: _Rows, belief: Belief, factors: _Factors, maxima: Tensor, tolerance: float
+    rows: _Rows, belief: Belief, factors: _Factors, maxima: Tensor, tolerance: Tensor
 ) -> tuple[_Factors, Tensor]:
     """Every window's factor anew: its share is taken out of the belief, the true fact put in, the moments matched."""
     mean, covariance = rows.marginals(belief)
@@ -154,7 +157,7 @@ def _revised(
     without = torch.linalg.inv(rest)
     centre = _times(without, _times(whole, mean) - factors.shift)
     found = known_maximum(centre + rows.bias, without, largest=maxima, hints=factors.hints, tolerance=tolerance)
-    precision = _clipped(torch.linalg.inv(found.covariance + 1e-9 * eye) - rest, high=tolerance**-2)
+    precision = _clipped(torch.linalg.inv(found.covariance + 1e-9 * eye) - rest, high=tolerance[:, None] ** -2)
     shift = _times(precision + rest, found.mean - rows.bias) - _times(rest, centre)
     revised = _Factors(
         torch.lerp(factors.precision, precision, _DAMPING), torch.lerp(factors.shift, shift, _DAMPING), factors.hints
@@ -172,7 +175,8 @@ def _times(matrices: Tensor, vectors: Tensor) -> Tensor:
     return (matrices @ vectors[..., None])[..., 0]
 
 
-def _clipped(matrices: Tensor, *, low: float = 0.0, high: float = torch.inf) -> Tensor:
-    """Symmetric matrices with eigenvalues cut to [low, high]."""
+def _clipped(matrices: Tensor, *, low: float = 0.0, high: Tensor | None = None) -> Tensor:
+    """Symmetric matrices with eigenvalues cut to [low, high], where `high` is [N, 1]."""
     values, vectors = torch.linalg.eigh((matrices + matrices.mT) / 2)
-    return (vectors * values.clamp(low, high)[..., None, :]) @ vectors.mT
+    values = values.clamp_min(low) if high is None else values.clamp_min(low).minimum(high)
+    return (vectors * values[..., None, :]) @ vectors.mT

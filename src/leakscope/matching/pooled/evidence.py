@@ -19,11 +19,15 @@ _LOUDEST = 20.0
 
 @dataclass(frozen=True)
 class Known:
-    """What the update says of a block: window maxima and backward signal [O, M], and weight gradient [O, P]."""
+    """What the update says of a block: window maxima and backward signal [O, M], and weight gradient [O, P].
+
+    `doubt` [O, M] is the deviation of maxima that were themselves read with some uncertainty.
+    """
 
     maxima: Tensor
     signal: Tensor
     gradient: Tensor
+    doubt: Tensor
 
 
 @dataclass(frozen=True)
@@ -36,32 +40,39 @@ class Evidence:
 
 
 def gradient_evidence(
-    block: Block, known: Known, *, odds: Tensor, mean: Tensor, covariance: Tensor, tolerance: float
+    block: Block, known: Known, *, odds: Tensor, mean: Tensor, covariance: Tensor, tolerance: float, wary: bool = False
 ) -> Evidence:
-    """Weigh the weight gradient, given `odds` [O, M, k] of the winners and the belief N(mean, covariance)."""
+    """Weigh the weight gradient, given `odds` [O, M, k] of the winners and the belief N(mean, covariance).
+
+    If `wary`, an output's gradient is doubted by as much more as it is explained worse than the belief allows: the
+    belief is surer than it should be, and a gradient that is trusted all the same makes it worse.
+    """
     noise = _noise(block, known, odds, covariance)
     patches = mean[block.columns][:, block.windows]
     precision, shift, hints = torch.zeros_like(covariance), torch.zeros_like(mean), []
     for channel, share in enumerate(odds):
         signal, gradient = known.signal[channel], known.gradient[channel]
-        rows = _rows(block, signal[:, None] * share, len(mean))
+        rows = gradient_rows(block, signal[:, None] * share)
         average = (patches * share).sum(2, keepdim=True)
         effect = (patches - average) * signal[:, None]
         spread = (effect * share.sqrt()).flatten(1)
         floor = (tolerance * gradient.abs().mean()).square().clamp_min(1e-30)
         doubt = noise[channel] + spread @ spread.T + floor * torch.eye(len(rows)).to(rows)
+        believed, gap = rows @ covariance @ rows.T, gradient - rows @ mean
+        if wary:
+            doubt = doubt * max(1.0, float(gap @ torch.linalg.solve(doubt + believed, gap)) / len(gap))
         certain = torch.linalg.solve(doubt, rows)
         precision += rows.T @ certain
         shift += certain.T @ gradient
-        hints.append(_hints(doubt + rows @ covariance @ rows.T, gradient - rows @ mean, effect))
+        hints.append(_hints(doubt + believed, gap, effect))
     return Evidence(precision, shift, torch.stack(hints).clamp(-_LOUDEST, _LOUDEST))
 
 
-def _rows(block: Block, weights: Tensor, size: int) -> Tensor:
-    """The gradient as a linear map of the inputs, [P, n], where patch q counts `weights` of its place."""
+def gradient_rows(block: Block, weights: Tensor) -> Tensor:
+    """The gradient of one output as a linear map of the inputs, [P, n]; `weights` [M, k] count the windows' entries."""
     each = weights.new_zeros(block.columns.shape[1])
     each[block.windows.flatten()] = weights.flatten()
-    rows = weights.new_zeros(len(block.columns), size)
+    rows = weights.new_zeros(len(block.columns), block.inputs)
     return rows.scatter_(1, block.columns, each.expand_as(block.columns))
 
 

@@ -26,11 +26,11 @@ class Maxima:
     covariance: Tensor
 
 
-def known_maximum(mean: Tensor, covariance: Tensor, *, largest: Tensor, hints: Tensor, tolerance: float) -> Maxima:
+def known_maximum(mean: Tensor, covariance: Tensor, *, largest: Tensor, hints: Tensor, tolerance: Tensor) -> Maxima:
     """Moments of N(mean, covariance) given that the largest of each row is `largest` [N].
 
     `hints` are log-odds from elsewhere that entry j is the largest; they shape the moments and are not in `scores`.
-    `tolerance` is the deviation with which the largest value is known.
+    `tolerance` [N] is the deviation with which the largest value is known.
     """
     count = mean.shape[1]
     cases = [_case(mean, covariance, largest, entry, tolerance) for entry in range(count)]
@@ -44,7 +44,7 @@ def known_maximum(mean: Tensor, covariance: Tensor, *, largest: Tensor, hints: T
     return Maxima(scores, centre, spread)
 
 
-def _case(mean: Tensor, covariance: Tensor, largest: Tensor, entry: int, tolerance: float) -> tuple[Tensor, ...]:
+def _case(mean: Tensor, covariance: Tensor, largest: Tensor, entry: int, tolerance: Tensor) -> tuple[Tensor, ...]:
     """Log-probability and moments where `entry` is the largest."""
     count = mean.shape[1]
     others = torch.tensor([other for other in range(count) if other != entry], device=mean.device)

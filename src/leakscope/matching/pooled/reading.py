@@ -14,6 +14,7 @@ from leakscope.errors import UnsuitableError
 from leakscope.matching.pooled.belief import Belief, Passes, Prior, infer
 from leakscope.matching.pooled.blocks import Block, take_apart
 from leakscope.matching.pooled.evidence import Known
+from leakscope.matching.pooled.exact import exact
 from leakscope.matching.pooled.smoothness import Smoothness, natural
 from leakscope.matching.replays import OneGradient
 from leakscope.types import Observation, Tensors
@@ -59,25 +60,45 @@ def read_pooled(seen: Observation, seed: int = 0, *, passes: int = 20, gradient_
     _check(seen, blocks)
     gradients = {name: value.double() for name, value in OneGradient().target(seen).items()}
     values, signal = _above(seen, blocks[-1], linear, gradients)
+    deviation = torch.zeros_like(values)
     assert seen.bounds is not None
     hidden, pixels = (replace(each, gradient_from=gradient_from) for each in (_HIDDEN, replace(_PIXELS, count=passes)))
     prior = natural(blocks[0].shape, seen.bounds, like=values)
     for place in reversed(range(1, len(blocks))):
         samples = _sampled(prior, blocks[:place], random.generator(seed, "pooled", place), bounds=seen.bounds)
-        known = _known(blocks[place], values, signal, gradients)
-        belief = _settled(blocks[place], known, prior=samples, passes=hidden)
+        known = _known(blocks[place], values, signal, deviation=deviation, gradients=gradients)
+        belief = _hidden(blocks[place], known, prior=samples, passes=hidden)
         signal = _backward(blocks[place], values, signal, belief)
         values = blocks[place - 1].bend.inside(belief.mean)
-    belief = _settled(blocks[0], _known(blocks[0], values, signal, gradients), prior=prior, passes=pixels)
+        deviation = belief.covariance.diagonal().clamp_min(0).sqrt()
+    known = _known(blocks[0], values, signal, deviation=deviation, gradients=gradients)
+    belief = _settled(blocks[0], _tried(blocks[0], known, prior=prior, passes=pixels))
     return belief.mean.clamp(*seen.bounds).reshape(1, *seen.input_shape).to(seen.dtype)
 
 
-def _settled(block: Block, known: Known, *, prior: Prior, passes: Passes) -> Belief:
+def _hidden(block: Block, known: Known, *, prior: Prior, passes: Passes) -> Belief:
+    """A hidden block's inputs exactly, if need be at the second, wary attempt; else as the first one believes them."""
+    first: Belief | None = None
+    for wary in (False, True):
+        belief = _tried(block, known, prior=prior, passes=replace(passes, wary=wary))
+        solved = None if belief is None else exact(block, known, prior=prior, belief=belief)
+        if solved is not None:
+            return solved
+        first = first or belief
+    return _settled(block, first)
+
+
+def _tried(block: Block, known: Known, *, prior: Prior, passes: Passes) -> Belief | None:
+    """What is believed of the block's inputs in the end; None where the passes ended in nonsense."""
     try:
         belief = infer(block, known, prior=prior, passes=passes)
     except torch.linalg.LinAlgError:
-        belief = None
-    if belief is None or not bool(torch.isfinite(belief.mean).all()):
+        return None
+    return belief if bool(torch.isfinite(belief.mean).all()) else None
+
+
+def _settled(block: Block, belief: Belief | None) -> Belief:
+    if belief is None:
         raise UnsuitableError(
             f"reading through max pooling did not settle at {block.name!r}: what the update says of it is contradictory"
         )
@@ -111,13 +132,18 @@ def _above(seen: Observation, block: Block, linear: str, gradients: Tensors) -> 
     return block.bend.inside(values), own.T @ bias
 
 
-def _known(block: Block, values: Tensor, signal: Tensor, gradients: Tensors) -> Known:
-    """The block's own share of the update, freed from a normalisation before it."""
+def _known(block: Block, values: Tensor, signal: Tensor, *, deviation: Tensor, gradients: Tensors) -> Known:
+    """The block's own share of the update, freed from a normalisation before it.
+
+    A feature near the edge of the activation's range says little of what came before: its deviation is divided by the
+    slope there.
+    """
     shape = (len(block.weight), len(block.windows))
-    maxima = block.bend.inverse(values).reshape(shape)
-    before = (signal * block.bend.slope(values)).reshape(shape)
+    maxima, slope = block.bend.inverse(values).reshape(shape), block.bend.slope(values).reshape(shape)
+    before = signal.reshape(shape) * slope
     gradient = gradients[f"{block.name}.weight"].flatten(1)
-    return Known(maxima, before, gradient * block.deviation + before.sum(1, keepdim=True) * block.mean)
+    gradient = gradient * block.deviation + before.sum(1, keepdim=True) * block.mean
+    return Known(maxima, before, gradient, deviation.reshape(shape) / slope)
 
 
 def _backward(block: Block, values: Tensor, signal: Tensor, belief: Belief) -> Tensor:

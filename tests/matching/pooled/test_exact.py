@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from leakscope.matching.pooled.belief import Belief
+from leakscope.matching.pooled.blocks import Block, take_apart
+from leakscope.matching.pooled.evidence import Known, gradient_rows
+from leakscope.matching.pooled.exact import exact
+from leakscope.matching.pooled.smoothness import natural
+from leakscope.rng import generator, normal_like
+from tiny import seen_of
+
+
+@pytest.fixture
+def second(network, private) -> Block:
+    """Twelve filters on 6 × 6 × 6 features: 648 equations from the gradient and 48 maxima, for 216 numbers."""
+    return take_apart(seen_of(network(14, blocks=2), private(14), scenario="C"))[0][1]
+
+
+@pytest.fixture
+def first(network, private) -> Block:
+    """Six filters on 7 × 7 pixels, of which the last row and column reach no window."""
+    return take_apart(seen_of(network(7, seed=1), private(7), scenario="C"))[0][0]
+
+
+def _problem(block: Block) -> tuple[torch.Tensor, Known, Belief]:
+    """A true input, what would be known of it, and a belief a little off that has its winners right."""
+    prior = natural(block.shape, (0.0, 1.0), like=block.weight)
+    truth = prior.sample(1, generator(2, "truth"), bounds=(0.0, 1.0)).flatten()
+    entries = (block.weight @ truth[block.columns] + block.bias[:, None])[:, block.windows]
+    odds = functional.one_hot(entries.argmax(2), 4).double()
+    signal = normal_like(entries[..., 0], generator(2, "signal"))
+    gradient = torch.stack([gradient_rows(block, s[:, None] * o) @ truth for s, o in zip(signal, odds, strict=True)])
+    off = truth + 1e-3 * normal_like(truth, generator(2, "off"))
+    known = Known(entries.amax(2), signal, gradient, torch.zeros_like(signal))
+    return truth, known, Belief(off, 1e-6 * torch.eye(len(truth)).double(), odds)
+
+
+def test_right_winners_give_the_inputs_exactly(second):
+    truth, known, belief = _problem(second)
+    found = exact(second, known, prior=natural(second.shape, (0.0, 1.0), like=truth), belief=belief)
+    assert found is not None
+    assert float((found.mean - truth).abs().max()) < 1e-9
+    assert float(found.covariance.diagonal().max()) < 1e-8
+
+
+def test_inputs_that_no_winner_saw_stay_as_believed_and_uncertain(first):
+    truth, known, belief = _problem(first)
+    found = exact(first, known, prior=natural(first.shape, (0.0, 1.0), like=truth), belief=belief)
+    assert found is not None
+    deviation = found.covariance.diagonal().sqrt().reshape(7, 7)
+    assert float(deviation[6].min()) > 1e-3 < float(deviation[:, 6].min())
+    assert float((found.mean - belief.mean).reshape(7, 7)[6, 6].abs()) < 1e-2
+
+
+def test_a_winner_that_nearly_ties_is_put_right(second):
+    truth, known, belief = _problem(second)
+    entries = (second.weight @ truth[second.columns] + second.bias[:, None])[:, second.windows]
+    gaps = entries.topk(2, 2).values.diff(dim=2).abs()[..., 0]
+    channel, window = divmod(int(gaps.argmin()), gaps.shape[1])
+    odds = belief.odds.clone()
+    odds[channel, window] = functional.one_hot(entries[channel, window].topk(2).indices[1], 4).double()
+    prior = natural(second.shape, (0.0, 1.0), like=truth)
+    found = exact(second, known, prior=prior, belief=replace(belief, odds=odds))
+    assert found is not None
+    assert torch.equal(found.odds, belief.odds)
+
+
+def test_a_gradient_that_no_winners_explain_is_told(second):
+    truth, known, belief = _problem(second)
+    noisy = replace(known, gradient=known.gradient + 0.01 * normal_like(known.gradient, generator(2, "noise")))
+    assert exact(second, noisy, prior=natural(second.shape, (0.0, 1.0), like=truth), belief=belief) is None
+
+
+def test_with_fewer_equations_than_inputs_nothing_is_claimed(network, private):
+    (block,), _ = take_apart(seen_of(network(12), private(12), scenario="C"))
+    truth, known, belief = _problem(block)
+    assert exact(block, known, prior=natural(block.shape, (0.0, 1.0), like=truth), belief=belief) is None
