@@ -89,13 +89,6 @@ def test_options_reach_the_distance():
         agic(gammas=(1.0,))
 
 
-def test_the_published_ramp_is_the_default_of_all_but_short_runs():
-    published = LayerWeighted(Cosine(), 50.0)
-    assert agic().distance == agic(schedule="paper", steps=20).distance == published
-    assert agic(steps=80).distance == LayerWeighted(Cosine(), None)  # chosen by the network
-    assert agic(beta=1.0).distance == LayerWeighted(Cosine(), 1.0)
-
-
 def test_delta_needs_the_rate_and_a_gradient_does_not():
     model, batch = small_network(), pictures(2)
     with pytest.raises(KnowledgeError, match="learning rate"):

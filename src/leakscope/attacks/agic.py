@@ -15,7 +15,7 @@ from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine
 from leakscope.matching.engine import Watch
 from leakscope.matching.labels import DistinctFirst
-from leakscope.matching.layer_weights import PUBLISHED_BETA, BatchNorm, LayerWeighted
+from leakscope.matching.layer_weights import BatchNorm, LayerWeighted
 from leakscope.matching.optimisers import Adam, accelerated
 from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.recipe import GradientMatching
@@ -28,8 +28,6 @@ PAPER = (
     "Xu, Hong, Huang, Chen, Decouchant: AGIC: Approximate Gradient Inversion Attack on Federated Learning, SRDS 2022"
 )
 
-# Steps from which layer weights pay whatever the network; below, they do not with stored statistics.
-_LONG = 200
 # Below this the model moved too much in its local steps to call them one.
 VALID_COSINE = 0.95
 
@@ -95,9 +93,8 @@ def agic(
     """Match one gradient of all examples, 1 − Σα⟨g, t⟩/√(Σα‖g‖² Σα‖t‖²) + TV, later convolutions weighing more.
 
     A delta is taken for one gradient of the merged batch, so that a run costs the same for any
-    number of local steps. Without `beta` it is the paper's 50; only in short accelerated runs
-    against networks whose batch normalisation uses stored statistics all layers weigh the same, which was measured
-    to be better there.
+    number of local steps. Without `beta` it is the paper's 50, but for networks whose batch
+    normalisation uses stored statistics, where equal weights were measured to be best.
 
     `schedule="paper"` is the published optimiser: Adam, rate 0.1, 10,000
     steps, an absolute TV weight of 1e-4; `signed` applies to it. `pre_steps`, `gammas` and `most`
@@ -108,11 +105,9 @@ def agic(
     if len(gammas) != 2 or not all(0 <= weight < float("inf") for weight in gammas) or not any(gammas):
         raise UsageError(f"gammas needs two weights ≥ 0, of the first and of later epochs, got {gammas!r}")
     if schedule == "paper":
-        beta = PUBLISHED_BETA if beta is None else beta
         optimiser = Adam(lr=0.1 if lr is None else lr, signed=signed, schedule=three_drops)
         penalty, usual, before = TotalVariation(1e-4 if tv is None else tv), 10_000, 2_000
     elif schedule == "accelerated":
-        beta = PUBLISHED_BETA if beta is None and (steps is None or steps >= _LONG) else beta
         optimiser = accelerated(0.4 if lr is None else lr)
         penalty, usual, before = TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None), 300, 100
     else:

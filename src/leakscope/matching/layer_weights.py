@@ -51,8 +51,8 @@ class LayerWeighted(Weighed):
     `batch_norm` gives its tensors the l of the convolution before, the mean, one, or nothing.
 
     Without `beta` it is the paper's 50, except for networks with batch normalisation by stored
-    statistics, where the plain base distance was measured to be better in short runs: untrained,
-    they pass activations on unscaled, and the last layers have most of the gradient as it is.
+    statistics, where the plain base distance was measured to be better: untrained, they pass
+    activations on unscaled, and the last layers have most of the gradient as it is.
 
     A distance must be `bound` to an observation before it is used: only that tells the layers.
     """
