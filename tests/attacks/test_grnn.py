@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from leakscope.attacks.grnn import FallingLate, SquaredVariation, grnn
+from leakscope.attacks.grnn import SquaredVariation, grnn
 from leakscope.attacks.grnn_refined import refined_grnn
 from leakscope.cell import audit
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.generators import TwoBranchGenerator
 from leakscope.matching.optimisers import RMSprop
 from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.schedules import falling_late
 from leakscope.matching.transport import SquaredPlusNorm, Wasserstein
 from leakscope.matching.trial import Trial
 from leakscope.metrics import guess_baseline, score
@@ -34,9 +35,9 @@ def test_the_paper_schedule_has_the_published_settings():
 def test_the_default_is_narrower_faster_and_smooths_more():
     attack = grnn()
     assert attack.candidate == TwoBranchGenerator(latent=128, width=16)
-    assert attack.optimiser == RMSprop(lr=1e-3, momentum=0.99, schedule=FallingLate())
+    assert attack.optimiser == RMSprop(lr=1e-3, momentum=0.99, schedule=falling_late)
     assert attack.penalties == (TotalVariation(0.3),)
-    assert [FallingLate()(step, 100) for step in (0, 50, 75)] == [1.0, 1.0, 0.5]
+    assert [falling_late(step, 100) for step in (0, 50, 75)] == [1.0, 1.0, 0.5]
     assert grnn(tv=0.0).penalties == ()
 
 

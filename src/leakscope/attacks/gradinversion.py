@@ -7,12 +7,13 @@ from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import SquaredL2
 from leakscope.matching.group import GroupConsistency
 from leakscope.matching.labels import DistinctFirst
-from leakscope.matching.langevin import Langevin, warm_cosine
+from leakscope.matching.langevin import Langevin
 from leakscope.matching.magnitudes import InputNorm
 from leakscope.matching.optimisers import Adam
 from leakscope.matching.penalties import Penalty, TotalVariation
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.replays import AsKnown
+from leakscope.matching.schedules import warm_cosine
 
 PAPER = "Yin et al.: See through Gradients: Image Batch Recovery via GradInversion, CVPR 2021, arXiv:2104.07586"
 

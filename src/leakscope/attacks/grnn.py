@@ -15,6 +15,7 @@ from leakscope.matching.optimisers import RMSprop
 from leakscope.matching.penalties import Penalty, TotalVariation
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.replays import AsKnown
+from leakscope.matching.schedules import falling_late
 from leakscope.matching.transport import SquaredPlusNorm, Wasserstein
 from leakscope.matching.trial import Trial
 
@@ -40,15 +41,6 @@ class SquaredVariation:
         across = (images[..., :, 1:] - images[..., :, :-1]).square().flatten(1).mean(1)
         down = (images[..., 1:, :] - images[..., :-1, :]).square().flatten(1).mean(1)
         return 2 * (across + down)
-
-
-@dataclass(frozen=True)
-class FallingLate:
-    """The full rate for the first half of the run, then down to 0 in a straight line."""
-
-    def __call__(self, step: int, steps: int) -> float:
-        """Return the factor of the rate."""
-        return min(1.0, 2 * (1 - step / steps))
 
 
 def grnn(
@@ -78,7 +70,7 @@ def grnn(
         penalty = SquaredVariation(1e-3 if tv is None else tv)
         size = 32
     elif schedule == "accelerated":
-        optimiser = RMSprop(lr=1e-3 if lr is None else lr, schedule=FallingLate())
+        optimiser = RMSprop(lr=1e-3 if lr is None else lr, schedule=falling_late)
         penalty = TotalVariation(0.3 if tv is None else tv)
         size = 16
     else:

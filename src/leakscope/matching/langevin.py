@@ -1,11 +1,10 @@
-"""Langevin noise on the steps of another optimiser, and GradInversion's rate: warm-up, then half a cosine.
+"""Langevin noise on the steps of another optimiser.
 
 x ← x + step + rate · noise · N(0, 1): the noise falls with the rate, so the run settles at its end.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -14,23 +13,6 @@ import torch
 from leakscope import rng as random
 from leakscope.matching.optimisers import SGD, Adam, Evaluate, Project, State
 from leakscope.matching.variables import Variables
-
-_WARM_UP = 50
-
-
-@dataclass(frozen=True)
-class WarmCosine:
-    """From 0 to 1 in 50 steps, or a tenth of a shorter run; then down to 0 along half a cosine."""
-
-    def __call__(self, step: int, steps: int) -> float:
-        """Return the factor of the rate."""
-        warm = min(_WARM_UP, steps // 10)
-        if step < warm:
-            return (step + 1) / (warm + 1)
-        return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
-
-
-warm_cosine = WarmCosine()
 
 
 @dataclass(frozen=True)

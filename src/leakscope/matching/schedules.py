@@ -5,8 +5,11 @@ Values, not functions: an attack that holds one has the same repr in every proce
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
+
+_WARM_UP = 50
 
 
 class Schedule(Protocol):
@@ -45,4 +48,26 @@ class Linear:
         return 1.0 - step / steps
 
 
+@dataclass(frozen=True)
+class FallingLate:
+    """The full rate for the first half of the run, then down to 0 in a straight line."""
+
+    def __call__(self, step: int, steps: int) -> float:
+        """Return the factor of the rate."""
+        return min(1.0, 2 * (1 - step / steps))
+
+
+@dataclass(frozen=True)
+class WarmCosine:
+    """From 0 to 1 in 50 steps, or a tenth of a shorter run; then down to 0 along half a cosine."""
+
+    def __call__(self, step: int, steps: int) -> float:
+        """Return the factor of the rate."""
+        warm = min(_WARM_UP, steps // 10)
+        if step < warm:
+            return (step + 1) / (warm + 1)
+        return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
+
 constant, three_drops, linear = Constant(), ThreeDrops(), Linear()
+falling_late, warm_cosine = FallingLate(), WarmCosine()
