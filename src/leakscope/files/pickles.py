@@ -18,6 +18,9 @@ _MARK = object()
 _STOP = ord(".")
 # torch.save flushes a container every 1,000 items; only a hostile program stacks more.
 _MAX_STACK = 10_000
+# Tensors take 2.9 bytes an instruction or more, so the longest pickle that is read needs no more than this;
+# twice as many are a program made to keep the reader busy.
+_MAX_INSTRUCTIONS = 750_000
 _KEYS = (str, int, float, type(None))
 
 
@@ -34,7 +37,10 @@ class Reader:
 
     def read(self) -> Any:
         """Return dictionaries, lists, numbers, text and `TensorSpec`s; raise `Refused` otherwise."""
+        count = 0
         while (code := self._code()) != _STOP:
+            if (count := count + 1) > _MAX_INSTRUCTIONS:
+                raise Refused(f"has more than {_MAX_INSTRUCTIONS:,} pickle instructions, which tensors do not need")
             step = _STEPS.get(code)
             if step is None:
                 raise Refused(f"uses the pickle instruction 0x{code:02x}, which files of tensors do not need")
