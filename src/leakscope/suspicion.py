@@ -9,12 +9,14 @@ gradient is ∂L/∂b = mean(p − y) and ∂L/∂W = mean((p − y) hᵀ), wher
 - for one example ∂L/∂W / ∂L/∂b = h, so that p = softmax(W h + b) and y = p − ∂L/∂b follow: y has no
   negative entry unless W and b are another model's.
 
-Noise, pruning and quantisation break these marks as a wrong declaration does. So nothing is refused
-here: a broken mark becomes a note, which follows the observation into the report.
+Noise, pruning, quantisation and smooth labels break these marks as a wrong declaration does. So nothing is
+refused here: a broken mark becomes a note, which follows the observation into the report. Those that speak of
+a wrong declaration are contradictions: an attack that then fails to explain the update is no evidence.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 import torch
@@ -71,6 +73,11 @@ def suspicions(
     # Signs as those of a gradient; the length matters only where it is known.
     factor = 1.0 if update.kind == "gradient" else -1.0
     return _of_bias(head, update, weight.double() * factor, bias.double() * factor, num_examples)
+
+
+def contradictions(notes: Iterable[str]) -> tuple[str, ...]:
+    """Those of `suspicions` that a defence is no likely cause of."""
+    return tuple(note for note in notes if note not in (CHANGED, TOO_LARGE))
 
 
 def is_cross_entropy(loss: Loss) -> bool:

@@ -16,11 +16,12 @@ from leakscope.errors import BadInputError, KnowledgeError, UsageError, suggest
 from leakscope.fit import as_precise, check_fits, check_labels, check_not_zero, not_shared
 from leakscope.networks import Settled, batch_statistics, freeze, noise_inputs, settle, tokens_refused
 from leakscope.networks import check_output as check_output  # callers know it from here
-from leakscope.suspicion import find_head, is_cross_entropy, suspicions
+from leakscope.suspicion import contradictions, find_head, is_cross_entropy, suspicions
 from leakscope.types import Batch, Knowledge, Loss, Observation, SealedUpdate, SharedUpdate, Tensors
 
 _SIZE = frozenset({Knowledge.BATCH_SIZE})
-_TRAINING = _SIZE | {Knowledge.LEARNING_RATE, Knowledge.LOCAL_STEPS}
+_RECIPE = frozenset({Knowledge.LEARNING_RATE, Knowledge.LOCAL_STEPS})
+_TRAINING = _SIZE | _RECIPE
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,12 @@ def check_needs(name: str, needs: Iterable[Knowledge], seen: Observation) -> Non
     if not missing:
         return
     granting = [s.name for s in SCENARIOS.values() if frozenset(needs) <= s.grants]
+    if seen.scenario in granting:
+        raise KnowledgeError(
+            f"attack {name!r} needs {'; '.join(item.value for item in missing)}, which scenario {seen.scenario!r} "
+            "grants but the update does not carry; "
+            "give it local=LocalTraining(lr, steps, batch_size), or use another attack"
+        )
     raise KnowledgeError(
         f"attack {name!r} needs {'; '.join(item.value for item in missing)}, which scenario "
         f"{seen.scenario!r} does not grant; use scenario {' or '.join(granting)}, or another attack"
@@ -183,14 +190,21 @@ def _observe_one(common: _Common, update: SharedUpdate, truth: Batch | None, lab
     precise = as_precise(public, model)
     return Observation(
         model=model, update=precise, loss=common.loss, input_shape=common.shape,
-        num_classes=common.classes, scenario=rung.name, knowledge=rung.grants,
+        num_classes=common.classes, scenario=rung.name, knowledge=_present(public, rung),
         notes=(*common.notes, *not_shared(public, model), *doubts),
         bounds=truth.bounds if truth is not None else (0.0, 1.0),
         num_examples=granted,
         targets=_granted_targets(labels, rung, precise),
         local=public.local,
         batch_statistics=_granted_statistics(model, truth, rung),
+        contradictions=contradictions(doubts),
     )  # fmt: skip
+
+
+def _present(update: SharedUpdate, rung: Scenario) -> frozenset[Knowledge]:
+    """What the scenario grants and the update has: a delta may come without word of how it was made."""
+    absent = update.kind == "delta" and update.local is None
+    return rung.grants - _RECIPE if absent else rung.grants
 
 
 def _without_training(update: SharedUpdate, rung: Scenario) -> SharedUpdate:

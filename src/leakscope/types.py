@@ -154,7 +154,10 @@ class SealedUpdate:
 
 @dataclass(frozen=True)
 class Observation:
-    """All that a server in `scenario` sees. A field is None when it was not granted."""
+    """All that a server in `scenario` sees. A field is None when it was not granted.
+
+    `contradictions` are those of the notes by which the update is not what it was declared to be.
+    """
 
     model: nn.Module
     update: SharedUpdate
@@ -169,6 +172,7 @@ class Observation:
     local: LocalTraining | None = None
     batch_statistics: Tensors | None = None
     notes: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()
 
     @property
     def device(self) -> torch.device:

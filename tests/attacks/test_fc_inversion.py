@@ -235,3 +235,21 @@ def test_a_nonlinearity_before_the_layer_is_noticed() -> None:
     seen = observe(model, share(model, batch), scenario="C", truth=batch)
     with pytest.raises(UnsuitableError, match="unchanged"):
         fc_inversion().reconstruct(seen)
+
+
+def test_a_mixture_is_no_evidence_where_the_number_of_examples_is_unknown():
+    model = dense(classes=8)
+    several = observe(model, shared(model, batch_of([1, 2, 3, 4])), scenario="E", input_shape=(1, 6, 6))
+    found = fc_inversion().reconstruct(several)
+    assert found.status is Status.DIVERGED
+    assert any("mixture" in note for note in found.notes)
+
+
+def test_half_precision_and_pruning_leave_one_example_one_example():
+    model = dense(classes=8)
+    update = shared(model, batch_of([1]))
+    halved = {name: value.half().double() for name, value in update.tensors.items()}
+    pruned = {name: value * (value.abs() > value.abs().median()) for name, value in update.tensors.items()}
+    for tensors in (halved, pruned):
+        seen = observe(model, SharedUpdate("gradient", tensors), scenario="E", input_shape=(1, 6, 6))
+        assert fc_inversion().reconstruct(seen).status is Status.OK

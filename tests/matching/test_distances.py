@@ -5,8 +5,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
+from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Direction, Masked, SquaredL2, bind, within_noise
+from leakscope.matching.replays import OneGradient
 from leakscope.rng import generator, normal
+from leakscope.tensors import scale
+from leakscope.threat import observe
+from leakscope.types import LocalTraining, SharedUpdate
+from tiny import batch_of, dense, shared
 
 BASES = {"l2": SquaredL2(), "l1": L1(), "cosine": Cosine()}
 ALL = {
@@ -132,3 +137,32 @@ def test_denoised_hardly_listens_to_a_tensor_drowned_in_noise():
     off_drowned = {**target, "drowned": target["drowned"] + 1}
     assert float(distance.value(off_clear, target)) == pytest.approx(4 * (1 - 0.04 / 100))
     assert float(distance.value(off_drowned, target)) == pytest.approx(4e-4)
+
+
+def test_noise_on_a_delta_weighs_as_the_same_noise_on_a_gradient():
+    model, batch, local = dense(), batch_of([1]), LocalTraining(0.01, 4, 1)
+    gradient = shared(model, batch)
+    delta = SharedUpdate("delta", scale(gradient.tensors, -local.lr * local.steps), num_examples=1, local=local)
+    seen = [observe(model, update, scenario="C", truth=batch) for update in (gradient, delta)]
+    sigma = 0.05
+    noises = (sigma, sigma * local.lr * local.steps)
+    gains = [
+        bind(Denoised(Cosine(), noise**2), one).gains({k: v[None] for k, v in OneGradient().target(one).items()})
+        for one, noise in zip(seen, noises, strict=True)
+    ]
+    assert min(float(gain) for gain in gains[0].values()) < 0.7
+    for name, gain in gains[0].items():
+        torch.testing.assert_close(gain, gains[1][name])
+
+
+def test_noise_is_weighed_in_the_updates_own_units():
+    noisy = Denoised(SquaredL2(), 0.04)
+    assert within_noise(noisy, Direction) == Denoised(Direction(SquaredL2()), 0.04)
+    assert within_noise(Cosine(), Masked) == Masked(Cosine())
+
+
+def test_entries_that_were_not_shared_carry_no_noise():
+    full = {"w": torch.full((1, 8), 0.5)}
+    half = {"w": torch.tensor([[0.5] * 8 + [0.0] * 8])}
+    distance = Denoised(Cosine(), 0.1)
+    torch.testing.assert_close(distance.gains(full)["w"], distance.gains(half)["w"])

@@ -64,6 +64,9 @@ def grnn(
     """
     if distance not in _DISTANCES:
         raise UsageError(f"unknown distance {distance!r}.{suggest(distance, _DISTANCES)}")
+    for option, value in (("width", 1 if width is None else width), ("latent", latent)):
+        if not isinstance(value, int) or value < 1:
+            raise UsageError(f"attack 'grnn' needs a whole number {option} ≥ 1, got {value!r}")
     penalty: Penalty
     if schedule == "paper":
         optimiser = RMSprop(lr=1e-4 if lr is None else lr)

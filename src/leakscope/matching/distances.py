@@ -8,13 +8,14 @@ form, which is all the structured route needs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from leakscope.matching.replays import to_gradient
 from leakscope.types import Observation
 
 Grouped = Mapping[str, Tensor]
@@ -221,11 +222,18 @@ class Denoised(Weighed):
     """The base distance with noisy tensors weighed down.
 
     The attacker who knows the noise's variance v weighs tensor t by the share of its energy
-    that is signal, √(1 − v·numel/‖t‖²): a tensor drowned in noise only misleads.
+    that is signal, √(1 − v·n/‖t‖²) for n shared entries: a tensor drowned in noise only misleads.
+    The target must be in units of the variance, so what changes units goes inside: see `within_noise`.
     """
 
     base: Distance
     variance: float
+
+    def bound(self, seen: Observation) -> Denoised:
+        """The noise was added to the shared update; a delta is compared in units of a gradient."""
+        if seen.update.kind == "gradient":
+            return self
+        return replace(self, variance=self.variance * to_gradient(seen.local) ** 2)
 
     def gains(self, target: Grouped) -> dict[str, Tensor]:
         """√ of the share of signal, per tensor and group."""
@@ -233,8 +241,15 @@ class Denoised(Weighed):
         for name, value in target.items():
             energy = flat(value).square().sum(1).clamp_min(1e-30)
             # Never quite zero: where everything is noise the direction must stay defined.
-            gains[name] = (1 - self.variance * value[0].numel() / energy).clamp_min(1e-4).sqrt()
+            gains[name] = (1 - self.variance * _shared(value) / energy).clamp_min(1e-4).sqrt()
         return gains
+
+
+def within_noise(distance: Distance, wrap: Callable[[Distance], Distance]) -> Distance:
+    """`wrap` around `distance`, but inside the weighing of noise, which needs the update's own units."""
+    if isinstance(distance, Denoised):
+        return replace(distance, base=within_noise(distance.base, wrap))
+    return wrap(distance)
 
 
 def _differentiated(distance: Distance, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
@@ -256,6 +271,11 @@ def _unit(values: Grouped, names: Grouped) -> dict[str, Tensor]:
 
 def _weighed(values: Grouped, gains: Grouped) -> dict[str, Tensor]:
     return {name: values[name] * spread(gain, values[name]) for name, gain in gains.items()}
+
+
+def _shared(value: Tensor) -> Tensor:
+    """Entries per group that were not zeroed before sharing: those carry the noise."""
+    return flat(value != 0).sum(1)
 
 
 def _mask(values: Grouped, target: Grouped) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,9 +11,18 @@ from torch import Tensor, nn
 
 from leakscope import rng as random
 from leakscope.client import trainable
-from leakscope.errors import UsageError
+from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates import Candidate, GeneratesLabels, Pixels
-from leakscope.matching.distances import Clipped, Denoised, Direction, Distance, Masked, bind, is_scale_free
+from leakscope.matching.distances import (
+    Clipped,
+    Denoised,
+    Direction,
+    Distance,
+    Masked,
+    bind,
+    is_scale_free,
+    within_noise,
+)
 from leakscope.matching.engine import Keep, Outcome, Problem, Stop, Watch, run
 from leakscope.matching.facts import Bounded, Fact, Sparse
 from leakscope.matching.labels import ExplainsLabels, LabelRule, estimate_count
@@ -21,6 +31,7 @@ from leakscope.matching.penalties import Penalty, TotalVariation
 from leakscope.matching.replays import Replay
 from leakscope.matching.routes import PlainRoute
 from leakscope.matching.variables import stacked
+from leakscope.matching.verdict import judged, of_nothing
 from leakscope.threat import check_needs
 from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status
 
@@ -54,10 +65,20 @@ class GradientMatching:
     keep: Keep = "best"
 
     def __post_init__(self) -> None:
-        for option, least in (("steps", 1), ("restarts", 1), ("retries", 0)):
+        least = {"steps": 1, "restarts": 1, "retries": 0}
+        if self.num_examples is not None:
+            least["num_examples"] = 1
+        for option, bound in least.items():
             value = getattr(self, option)
-            if not isinstance(value, int) or value < least:
-                raise UsageError(f"attack {self.name!r} needs a whole number {option} ≥ {least}, got {value!r}")
+            if not isinstance(value, int) or value < bound:
+                raise UsageError(f"attack {self.name!r} needs a whole number {option} ≥ {bound}, got {value!r}")
+        rate = getattr(self.optimiser, "lr", 1.0)
+        if not 0 < rate < math.inf:
+            raise UsageError(f"attack {self.name!r} needs a finite rate lr > 0, got {rate!r}")
+        for penalty in self.penalties:
+            if not 0 <= penalty.weight < math.inf:
+                kind = type(penalty).__name__
+                raise UsageError(f"attack {self.name!r} needs a finite weight ≥ 0 for {kind}, got {penalty.weight!r}")
 
     @property
     def needs(self) -> frozenset[Knowledge]:
@@ -104,9 +125,9 @@ class GradientMatching:
         the prior on images weighs more.
         """
         if isinstance(fact, Sparse):
-            return replace(self, distance=Masked(self.distance))
+            return replace(self, distance=within_noise(self.distance, Masked))
         if isinstance(fact, Bounded):
-            return replace(self, distance=Clipped(self.distance))
+            return replace(self, distance=within_noise(self.distance, Clipped))
         quieter = replace(self, distance=Denoised(self.distance, fact.variance))
         if not isinstance(self.candidate, Pixels):
             # A candidate with a prior of its own is steered by that prior already.
@@ -121,11 +142,19 @@ class GradientMatching:
         """The distance as it applies to this update: by direction where the scale of a delta is unknown."""
         scaleless = seen.update.kind == "delta" and seen.local is None
         bound = bind(self.distance, seen)
-        return Direction(bound) if scaleless and not is_scale_free(bound) else bound
+        return within_noise(bound, Direction) if scaleless and not is_scale_free(bound) else bound
 
     def _count(self, seen: Observation) -> int:
         # What the scenario grants is a fact; the attack's own number is an assumption in its absence.
-        return seen.num_examples or self.num_examples or estimate_count(seen)
+        if granted := seen.num_examples or self.num_examples:
+            return granted
+        try:
+            return estimate_count(seen)
+        except UnsuitableError as error:
+            raise UnsuitableError(
+                f"attack {self.name!r} must know how many examples to rebuild: the scenario does not say, and {error}; "
+                "give num_examples=, or use a scenario that grants the number"
+            ) from None
 
     def _chunk(
         self, seen: list[Observation], places: list[int], seed: int, watch: Watch | None
@@ -193,7 +222,7 @@ class GradientMatching:
         targets = outcome.targets[chosen]
         soft = targets if targets.is_floating_point() else None
         status = outcome.status[chosen] if bool(torch.isfinite(outcome.distance[chosen])) else Status.NAN
-        return Reconstruction(
+        found = Reconstruction(
             inputs=outcome.images[chosen].clone(),
             targets=targets.argmax(-1) if soft is not None else targets.clone(),
             loss=float(outcome.distance[chosen]),
@@ -203,6 +232,11 @@ class GradientMatching:
             evaluations=outcome.evaluations,
             notes=(*seen.notes, *self._label_notes(seen), outcome.route, *outcome.notes[chosen]),
         )
+        target = {name: value[None] for name, value in self.replay.target(seen).items()}
+        status, remarks = judged(
+            seen, found, assumed=self._count(seen), nothing=of_nothing(self._distance(seen), target)
+        )
+        return replace(found, status=status, notes=(*found.notes, *remarks))
 
 
 def _resolve(rule: LabelRule, seen: list[Observation], count: int) -> Tensor | None:

@@ -1,0 +1,55 @@
+"""Whether a finished run is evidence: an attack that failed for a reason of its own shows no protection."""
+
+from __future__ import annotations
+
+import torch
+
+from leakscope.errors import UnsuitableError
+from leakscope.matching.distances import Distance, Grouped
+from leakscope.matching.label_rules.layer import last_layer
+from leakscope.types import Observation, Reconstruction, Status
+
+# A run on an update that contradicts what is assumed of it is believed where it explains the update this well.
+_EXPLAINED = 0.1
+# A share of the largest entry; rounding and a little noise stay below.
+_NOTICEABLE = 0.02
+
+
+def of_nothing(distance: Distance, target: Grouped) -> float:
+    """The distance between one observed update and an update of zeros."""
+    return float(distance.value({name: torch.zeros_like(value) for name, value in target.items()}, target)[0])
+
+
+def judged(seen: Observation, found: Reconstruction, *, assumed: int, nothing: float) -> tuple[Status, tuple[str, ...]]:
+    """The status of a run, and the notes that explain it.
+
+    `assumed` is the number of examples the run rebuilt, `nothing` the distance at an update of zeros.
+    """
+    contradictions = (*seen.contradictions, *_more_than(seen, assumed))
+    added = tuple(one for one in contradictions if one not in seen.notes)
+    if found.status is not Status.OK:
+        return found.status, added
+    if found.loss >= nothing:
+        return Status.DIVERGED, (*added, "explains the update no better than an update of zeros would")
+    if contradictions and found.loss > _EXPLAINED * found.history[0]:
+        reason = "does not explain an update that contradicts what was declared or assumed of it: no evidence"
+        return Status.DIVERGED, (*added, reason)
+    return Status.OK, added
+
+
+def _more_than(seen: Observation, assumed: int) -> tuple[str, ...]:
+    """A note where the number of examples is only assumed, and the update shows labels of more."""
+    if seen.num_examples is not None:
+        return ()
+    try:
+        _weight, bias = last_layer(seen)
+    except UnsuitableError:
+        return ()
+    # Sums over a weight's rows take the bias's place only where no feature is negative: not certain enough here.
+    least = 0 if bias is None else int((bias < -_NOTICEABLE * bias.abs().max()).sum())
+    if least <= assumed:
+        return ()
+    return (
+        f"rebuilt {assumed}, but the last layer's gradient shows labels of at least {least} examples, or noise; "
+        "use an attack that rebuilds several, or a scenario that grants the number",
+    )
