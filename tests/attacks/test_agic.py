@@ -225,6 +225,19 @@ def test_partly_overlapping_updates_are_joined_where_they_overlap():
     assert "3 different examples, 1 recognised" in found.joint.notes[0]
 
 
+def test_what_is_said_of_the_updates_is_said_of_them_together():
+    model, batch = small_network(), pictures(2)
+    seen = look(model, batch, local=LocalTraining(10.0, steps=16))
+    seen = replace(seen, notes=(*seen.notes, "the client is slow"))
+    found = agic(steps=4, pre_steps=3).reconstruct_epochs([seen, seen])
+    assert any("WARNING" in note for note in found.alone[0].notes)
+    for one in found.alone:
+        assert set(one.notes) <= set(found.joint.notes)
+    assert "the client is slow" in found.joint.notes
+    assert len(set(found.joint.notes)) == len(found.joint.notes)
+    assert found.of_update(1).notes == found.joint.notes
+
+
 def test_epochs_of_another_client_are_refused():
     seen = look(small_network(), pictures(1))
     other = replace(seen, input_shape=(1, 4, 4))

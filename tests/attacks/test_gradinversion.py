@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from leakscope.attacks.gradinversion import PAPER, gradinversion
+from leakscope.campaign.stepped import resized
 from leakscope.matching.bn_prior import BatchNormPrior
 from leakscope.matching.distances import SquaredL2
 from leakscope.matching.group import GroupConsistency
@@ -52,6 +55,20 @@ def test_seeds_agree_more_with_the_group_term():
         attack.reconstruct(seen, seed=1, watch=lambda step, images, distance, last=last: last.append(images.clone()))
         spread.append(float(last[-1].std(0).mean()))
     assert spread[1] < 0.8 * spread[0]
+
+
+def test_the_group_term_acts_from_a_quarter_of_any_length():
+    seen = seen_of(dense(), batch_of([1, 2], seed=1), scenario="C")
+    with_term = resized(gradinversion(group=1.0, seeds=2), steps=40)
+    without = replace(with_term, penalties=with_term.penalties[:-1])
+    # Resizing must give what asking for that length gives.
+    assert with_term == gradinversion(steps=40, group=1.0, seeds=2)
+    one, other = [], []
+    for attack, trace in ((with_term, one), (without, other)):
+        attack.reconstruct(seen, seed=1, watch=lambda step, images, distance, trace=trace: trace.append(images.clone()))
+    same = [torch.equal(left, right) for left, right in zip(one, other, strict=True)]
+    # The evaluation at a quarter, the 11th, is the first with the term, and the iterate after it the first to differ.
+    assert same == [True] * 11 + [False] * 29
 
 
 def test_repeated_labels_are_counted():

@@ -15,9 +15,9 @@ def pictures(count: int, *, seed: int = 0, side: int = 16) -> torch.Tensor:
     return nn.functional.interpolate(coarse, size=(side, side), mode="bilinear", align_corners=False)
 
 
-def at(x: torch.Tensor, labels: list[int], *, restarts: int, step: int = 0) -> Trial:
+def at(x: torch.Tensor, labels: list[int], *, restarts: int, step: int = 0, steps: int = 0) -> Trial:
     targets = torch.tensor([labels] * len(x))
-    return Trial(x, x, targets, nn.Identity(), restarts=restarts, step=step)
+    return Trial(x, x, targets, nn.Identity(), restarts=restarts, step=step, steps=steps)
 
 
 @pytest.mark.parametrize("shift", [(0, 0), (1, 0), (-2, 1), (2, 2)])
@@ -70,9 +70,11 @@ def test_the_slope_draws_seeds_together():
 
 def test_it_waits_for_its_beginning_and_needs_company():
     x = torch.rand(2, 1, 1, 8, 8, dtype=torch.float64).requires_grad_()
-    late = GroupConsistency(1.0, begin=5)
-    assert late.value(at(x, [0], restarts=2, step=4)).tolist() == [0.0, 0.0]
-    assert float(late.value(at(x, [0], restarts=2, step=5))[0].detach()) > 0
+    late = GroupConsistency(1.0, begin=0.25)
+    for steps in (20, 200):
+        first = steps // 4
+        assert late.value(at(x, [0], restarts=2, step=first - 1, steps=steps)).tolist() == [0.0, 0.0]
+        assert float(late.value(at(x, [0], restarts=2, step=first, steps=steps))[0].detach()) > 0
     alone = GroupConsistency(1.0).value(at(x, [0], restarts=1))
     assert alone.tolist() == [0.0, 0.0]
     assert torch.autograd.grad(alone.sum(), x)[0].abs().max() == 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -49,7 +51,7 @@ def test_every_transformation_has_derivatives_in_picture_and_parameters(name):
     assert float(grads[0].abs().sum()) > 0
     if transform.start:
         assert float(grads[1].abs().sum()) > 0
-    if name not in ("solarise", "rotate", "shear-x", "shear-y", "zoom"):
+    if name not in ("solarise", "rotate", "rotate-grey", "shear-x", "shear-y", "zoom"):
         assert torch.autograd.gradcheck(lambda x: transform.apply(x, parameters.detach()), (images,))
 
 
@@ -102,6 +104,44 @@ def test_inversion_solarising_and_autocontrast_are_pillows():
     assert float(gap[far].max()) < 2e-3
 
 
+def striped(height: int, width: int) -> torch.Tensor:
+    rows, columns = torch.arange(height).double()[:, None], torch.arange(width).double()
+    return (torch.sin(columns / 3) + torch.cos(rows / 4) + 2)[None, None].repeat(1, 3, 1, 1) / 4
+
+
+@pytest.mark.parametrize("size", [(32, 32), (24, 40), (40, 24)])
+@pytest.mark.parametrize("slope", [0.1667, -0.1667, 0.3])
+@pytest.mark.parametrize("name", ["shear-x", "shear-y"])
+def test_shears_are_pillows_about_the_corner(name, slope, size):
+    image = eight_bit(striped(*size))
+    pixels = back(image)
+    rows = (1, slope, 0, 0, 1, 0) if name == "shear-x" else (1, 0, 0, slope, 1, 0)
+    linear, cubic = (
+        back(image.transform(image.size, Image.Transform.AFFINE, rows, method))
+        for method in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
+    )
+    sheared, covered = apply(name, pixels, slope), apply(name, torch.ones_like(pixels), slope)
+    inside, outside = covered > 1 - 1e-9, covered < 1e-9
+    # All but the pixel in which the picture ends: there the edge fades, so that it can be learnt.
+    assert int((~inside & ~outside).sum()) <= 3 * max(size)
+    torch.testing.assert_close(sheared[inside], linear[inside], rtol=0, atol=1.1 / 255)
+    torch.testing.assert_close(sheared[inside], cubic[inside], rtol=0, atol=5 / 255)
+    assert float(sheared[outside].abs().sum()) == float(cubic[outside].sum()) == 0
+
+
+def test_a_turn_can_leave_autoaugments_grey():
+    image = eight_bit(striped(24, 40))
+    turned = image.convert("RGBA").rotate(6.667, Image.Resampling.BILINEAR)
+    expected = back(Image.composite(turned, Image.new("RGBA", turned.size, (128,) * 4), turned).convert("RGB"))
+    ours = apply("rotate-grey", back(image), 6.667)
+    covered = apply("rotate", torch.ones_like(ours), 6.667)
+    inside, outside = covered > 1 - 1e-9, covered < 1e-9
+    torch.testing.assert_close(ours[inside], expected[inside], rtol=0, atol=1.5 / 255)
+    torch.testing.assert_close(ours[outside], torch.full_like(ours, 128 / 255)[outside], rtol=0, atol=1e-12)
+    assert float((expected[outside] - 128 / 255).abs().max()) < 1e-9
+    assert float(apply("rotate", back(image), 6.667)[outside].abs().max()) == 0
+
+
 def test_a_quarter_turn_and_a_mirror():
     images = picture()
     torch.testing.assert_close(apply("rotate", images, 90.0), images.rot90(1, (-2, -1)), rtol=0, atol=1e-9)
@@ -137,3 +177,14 @@ def test_parameters_belong_to_examples_and_stay_in_range():
     assert kept["transform.0"].tolist() == [[[0.6, 0.1], [-0.6, 0.0]]]
     (note,) = candidate.describe(seen, {name: value[0] for name, value in kept.items()})
     assert note == "learnt transformation: shift 0.6/0.1, -0.6/0; autocontrast"
+
+
+def test_each_example_may_have_a_range_of_its_own():
+    seen = seen_of(dense(), Batch(picture(side=6, channels=1).repeat(2, 1, 1, 1), torch.tensor([1, 2])))
+    left = replace(TRANSFORMS["shift-x"], start=(-0.5,), low=(-0.6,), high=(-0.4,))
+    right = replace(TRANSFORMS["shift-x"], start=(0.5,), low=(0.4,), high=(0.6,))
+    candidate = Transformed((left,), each=((left,), (right,)))
+    begin = {name: value[None] for name, value in candidate.start(seen, 2, generator(0)).items()}
+    assert begin["transform.0"].tolist() == [[[-0.5], [0.5]]]
+    begin["transform.0"] = torch.tensor([[[9.0], [-9.0]]], dtype=torch.float64)
+    assert candidate.project(seen, begin)["transform.0"].tolist() == [[[-0.4], [0.4]]]

@@ -157,6 +157,8 @@ def _joined(problem: JointProblem, outcome: JointOutcome, alone: Sequence[Recons
     labels = torch.zeros(outcome.images.shape[1], dtype=torch.long, device=outcome.images.device)
     for part in reversed(problem.parts):
         labels[part.members] = part.labels
+    # What holds of an update by itself, such as the warning of the one-batch approximation, holds of them together.
+    said = (*(note for one in alone for note in one.notes), *outcome.routes)
     shared = sum(len(part.members) for part in problem.parts) - len(labels)
     return Reconstruction(
         inputs=outcome.images[chosen].clone(), targets=labels, loss=float(outcome.distance[chosen]),
@@ -164,6 +166,6 @@ def _joined(problem: JointProblem, outcome: JointOutcome, alone: Sequence[Recons
         evaluations=len(problem.parts) * len(outcome.history) + sum(one.evaluations for one in alone),
         notes=(
             f"{len(problem.parts)} updates, {len(labels)} different examples, {shared} recognised in a later epoch",
-            *dict.fromkeys(outcome.routes),
+            *dict.fromkeys(said),
         ),
     )  # fmt: skip

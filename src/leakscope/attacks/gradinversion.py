@@ -40,7 +40,7 @@ def gradinversion(
         TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None),
         InputNorm(norm, relative=True),
         BatchNormPrior(batch_norm, relative=True),
-        GroupConsistency(group, relative=True, begin=steps // 4),
+        GroupConsistency(group, relative=True, begin=0.25),
     )
     return GradientMatching(
         name="gradinversion", paper=PAPER, labels=DistinctFirst(), candidate=Pixels(begin="normal", normalised=True),

@@ -29,6 +29,9 @@ PAPER = (
     "attack with a learnable translation; here any differentiable transformation"
 )
 
+# The operations in order, with their starts and ranges: one chain for all examples, or one for each.
+Chains = tuple[tuple[Transform, ...], ...]
+
 # A magnitude that is known is still off by interpolation and by a random crop of up to 4 of 32 pixels.
 _SLACK = 0.13
 
@@ -37,11 +40,12 @@ _SLACK = 0.13
 class PolicyAware:
     """Tries every sign of the policy's magnitudes for `probe` steps, then runs the best one in full.
 
+    The signs of several examples are first tried together, then one at a time: each example flips its own coin.
     The choice is by matching distance: the truth plays no part.
     """
 
     recipe: GradientMatching
-    hypotheses: tuple[tuple[Transform, ...], ...]
+    hypotheses: Chains
     probe: int
 
     @property
@@ -82,23 +86,41 @@ class PolicyAware:
 
     def reconstruct(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction:
         """Rebuild what the model saw."""
-        if len(seen.input_shape) != 3:
-            raise UnsuitableError(
-                f"policy-aware transforms pictures [channels, height, width], got inputs {list(seen.input_shape)}; "
-                "use inverting-gradients"
-            )
-        chosen, spent = self.hypotheses[0], 0
-        if len(self.hypotheses) > 1:
-            trials = []
-            for number, policy in enumerate(self.hypotheses):
-                short = replace(_with(self.recipe, policy), steps=self.probe)
-                trials.append(short.reconstruct(seen, random.child_seed(seed, "probe", number)))
-            chosen = self.hypotheses[min(range(len(trials)), key=lambda i: _rank(trials[i]))]
-            spent = sum(trial.evaluations for trial in trials)
-        found = _with(self.recipe, chosen).reconstruct(seen, seed, watch=watch)
-        note = f"{len(self.hypotheses)} sign hypotheses tried for {self.probe} steps each"
-        notes = (*found.notes, note) if spent else found.notes
-        return replace(found, evaluations=found.evaluations + spent, notes=notes)
+        _check(seen)
+        if len(self.hypotheses) == 1:
+            return _with(self.recipe, self.hypotheses).reconstruct(seen, seed, watch=watch)
+        chains, spent, notes = self._signs(seen, seed)
+        found = _with(self.recipe, chains).reconstruct(seen, seed, watch=watch)
+        return replace(found, evaluations=found.evaluations + spent, notes=(*found.notes, *notes))
+
+    def _signs(self, seen: Observation, seed: int) -> tuple[Chains, int, tuple[str, ...]]:
+        """The chain of every example, or one for all; the evaluations it took; and what was tried."""
+        trials = [
+            self._tried((policy,), seen, random.child_seed(seed, "probe", number))
+            for number, policy in enumerate(self.hypotheses)
+        ]
+        best = min(range(len(trials)), key=lambda i: _rank(trials[i]))
+        spent = sum(trial.evaluations for trial in trials)
+        notes = (f"{len(self.hypotheses)} sign hypotheses tried for {self.probe} steps each",)
+        count = len(trials[best].inputs)
+        if count == 1:
+            return (self.hypotheses[best],), spent, notes
+        chains, lowest, flips = (self.hypotheses[best],) * count, _rank(trials[best]), 0
+        # The start of the trial that is to be beaten: distances from different noise do not compare.
+        start = random.child_seed(seed, "probe", best)
+        # One coin after the other, each once: the cost grows with the number of coins, not of their outcomes.
+        for example, place in itertools.product(range(count), range(len(chains[0]))):
+            if not _has_sign(chains[0][place]):
+                continue
+            flipped = _flipped(chains, example, place)
+            trial = self._tried(flipped, seen, start)
+            spent, flips = spent + trial.evaluations, flips + 1
+            if _rank(trial) < lowest:
+                chains, lowest = flipped, _rank(trial)
+        return chains, spent, (*notes, f"then {flips} single signs of {count} examples, for as many steps each")
+
+    def _tried(self, chains: Chains, seen: Observation, seed: int) -> Reconstruction:
+        return replace(_with(self.recipe, chains), steps=self.probe).reconstruct(seen, seed)
 
 
 def policy_aware(
@@ -140,9 +162,24 @@ def policy_aware(
     return PolicyAware(recipe, tuple(_signs(transforms)), min(probe, steps))
 
 
-def _with(recipe: GradientMatching, transforms: tuple[Transform, ...]) -> GradientMatching:
+def _check(seen: Observation) -> None:
+    """Insist on pictures in [0, 1]: black is 0, and enhancers end at 0 and 1."""
+    if len(seen.input_shape) != 3:
+        raise UnsuitableError(
+            f"policy-aware transforms pictures [channels, height, width], got inputs {list(seen.input_shape)}; "
+            "use inverting-gradients"
+        )
+    if seen.bounds != (0.0, 1.0):
+        raise UnsuitableError(
+            f"policy-aware transforms pictures in [0, 1], where black is 0, got bounds {seen.bounds}; pass pictures in "
+            "[0, 1] and let the model normalise, or use inverting-gradients"
+        )
+
+
+def _with(recipe: GradientMatching, chains: Chains) -> GradientMatching:
+    """`recipe` through one chain for all examples, or one for each."""
     base = recipe.candidate.base if isinstance(recipe.candidate, Transformed) else Pixels(normalised=True)
-    return replace(recipe, candidate=Transformed(transforms, base))
+    return replace(recipe, candidate=Transformed(chains[0], base, chains if len(chains) > 1 else ()))
 
 
 def _parsed(policy: str | Sequence[str | Transform]) -> tuple[Transform, ...]:
@@ -176,11 +213,19 @@ def _around(transform: Transform, magnitude: float) -> Transform:
 
 def _signs(transforms: tuple[Transform, ...]) -> list[tuple[Transform, ...]]:
     """Every choice of signs for the magnitudes that have one."""
-    choices = []
-    for item in transforms:
-        known = item.signed and any(value != 0 for value in item.start)
-        choices.append([item, _mirrored(item)] if known else [item])
+    choices = [[item, _mirrored(item)] if _has_sign(item) else [item] for item in transforms]
     return [tuple(choice) for choice in itertools.product(*choices)]
+
+
+def _has_sign(item: Transform) -> bool:
+    return item.signed and any(value != 0 for value in item.start)
+
+
+def _flipped(chains: Chains, example: int, place: int) -> Chains:
+    """`chains` with the sign of one operation of one example turned over."""
+    own = chains[example]
+    turned = (*own[:place], _mirrored(own[place]), *own[place + 1 :])
+    return (*chains[:example], turned, *chains[example + 1 :])
 
 
 def _mirrored(item: Transform) -> Transform:

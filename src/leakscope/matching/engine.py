@@ -157,7 +157,7 @@ class _Objective:
         seen = tuple(self.problem.seen)
         return Trial(
             leaves.get("inputs", images), images, targets, seen[0].model, seen=seen,
-            restarts=len(images) // len(seen), variables=leaves, step=self.calls,
+            restarts=len(images) // len(seen), variables=leaves, step=self.calls, steps=self.problem.steps,
         )  # fmt: skip
 
     def _penalised(self, trial: Trial, matching: Variables) -> Variables:

@@ -152,7 +152,7 @@ class _Joint:
                 images = self.problem.candidate.images(first, inputs)
                 trial = Trial(
                     inputs, images, self.labels[0], first.model, seen=(first,), restarts=len(inputs),
-                    variables={"inputs": inputs}, step=self.calls,
+                    variables={"inputs": inputs}, step=self.calls, steps=self.problem.steps,
                 )  # fmt: skip
                 (grad,) = torch.autograd.grad(penalty.value(trial).sum(), inputs)
             weight = matching.new_full((len(matching),), weight_at(penalty, trial))

@@ -18,19 +18,19 @@ from leakscope.matching.trial import Trial
 class GroupConsistency:
     """Mean squared distance of each seed's images from the registered average of a victim's seeds.
 
-    `begin` is the evaluation from which the term acts: the average of noise is no consensus. `reach` bounds
-    the shift, as a share of the side.
+    `begin` is the share of the run after which the term acts: the average of noise is no consensus. A share and
+    not a number, so that a run cut short keeps its term. `reach` bounds the shift, as a share of the side.
     """
 
     weight: float
     relative: bool = False
-    begin: int = 0
+    begin: float = 0.0
     reach: float = 0.125
 
     def value(self, trial: Trial) -> Tensor:
         """Return mean (x − consensus)² per group; zero for a victim with one seed."""
         x = trial.coordinates
-        if trial.restarts < 2 or trial.step < self.begin:
+        if trial.restarts < 2 or trial.step < int(self.begin * trial.steps):
             return 0 * x.flatten(1).sum(1)
         with torch.no_grad():
             seeds = x.detach().reshape(-1, trial.restarts, *x.shape[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Generator, Tensor
@@ -18,17 +19,19 @@ class Transformed:
     """`base` decoded to pictures, which then pass through `transforms` in order.
 
     Every example has parameters of its own, one variable per transformation, named "transform.<place>".
-    The pictures that are returned are the transformed ones: they are what the model saw.
+    `each` gives every example the same operations with a start and a range of its own, where one sign of a
+    magnitude does not fit all. The pictures that are returned are the transformed ones: they are what the model saw.
     """
 
     transforms: tuple[Transform, ...]
     base: Candidate = field(default_factory=lambda: Pixels(begin="normal", normalised=True))
+    each: tuple[tuple[Transform, ...], ...] = ()
 
     def start(self, seen: Observation, count: int, rng: Generator) -> Variables:
         """The base's start, and every parameter at its own."""
         begin = self.base.start(seen, count, rng)
         for place, transform in enumerate(self.transforms):
-            value = torch.tensor(transform.start, device=seen.device, dtype=seen.dtype)
+            value = torch.tensor(self._rows(place, "start"), device=seen.device, dtype=seen.dtype)
             begin[variable(place)] = value.expand(count, len(transform.start)).clone()
         return begin
 
@@ -43,11 +46,15 @@ class Transformed:
     def project(self, seen: Observation, variables: Variables) -> Variables:
         """Keep the base where it must stay, and the parameters in their ranges."""
         moved = dict(self.base.project(seen, variables))
-        for place, transform in enumerate(self.transforms):
+        for place in range(len(self.transforms)):
             value = moved[variable(place)]
-            low, high = (value.new_tensor(bounds) for bounds in (transform.low, transform.high))
+            low, high = (value.new_tensor(self._rows(place, bound)) for bound in ("low", "high"))
             moved[variable(place)] = torch.minimum(torch.maximum(value, low), high)
         return moved
+
+    def _rows(self, place: int, part: Literal["start", "low", "high"]) -> list[tuple[float, ...]]:
+        """One row for every example, or a single one for all of them."""
+        return [getattr(chain[place], part) for chain in self.each or (self.transforms,)]
 
     def describe(self, seen: Observation, variables: Variables) -> tuple[str, ...]:
         """The parameters that were learnt, example by example."""

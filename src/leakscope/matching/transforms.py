@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+# What AutoAugment paints behind a rotated picture.
+_GREY = 128 / 255
+
 # images [m, C, H, W] in [0, 1], parameters [m, k] → images of the same shape.
 Apply = Callable[[Tensor, Tensor], Tensor]
 
@@ -64,13 +67,16 @@ def shift_y(images: Tensor, parameters: Tensor) -> Tensor:
 
 
 def shear_x(images: Tensor, parameters: Tensor) -> Tensor:
-    """Shear along the rows about the centre."""
-    return _resampled(images, _matrix(images, xy=parameters[:, 0]))
+    """Shear along the rows about the upper left corner: what is at (x, y) was at (x + m y, y), in pixels."""
+    # Coordinates run from −1 to 1 over either side, so that y pixels below the corner are (v + 1) H / 2.
+    slope = parameters[:, 0] * (images.shape[-2] / images.shape[-1])
+    return _resampled(images, _matrix(images, xy=slope, xt=slope))
 
 
 def shear_y(images: Tensor, parameters: Tensor) -> Tensor:
-    """Shear along the columns about the centre."""
-    return _resampled(images, _matrix(images, yx=parameters[:, 0]))
+    """Shear along the columns about the upper left corner: what is at (x, y) was at (x, y + m x), in pixels."""
+    slope = parameters[:, 0] * (images.shape[-1] / images.shape[-2])
+    return _resampled(images, _matrix(images, yx=slope, yt=slope))
 
 
 def rotate(images: Tensor, parameters: Tensor) -> Tensor:
@@ -83,6 +89,11 @@ def rotate(images: Tensor, parameters: Tensor) -> Tensor:
             images, xx=angle.cos(), xy=-angle.sin() * ratio, yx=angle.sin() / ratio, yy=angle.cos(),
         ),
     )  # fmt: skip
+
+
+def rotate_grey(images: Tensor, parameters: Tensor) -> Tensor:
+    """Rotate as `rotate` does, and leave the grey of AutoAugment, not black, where no picture is."""
+    return rotate(images - _GREY, parameters) + _GREY
 
 
 def zoom(images: Tensor, parameters: Tensor) -> Tensor:
@@ -176,6 +187,7 @@ TRANSFORMS: dict[str, Transform] = {
         _even("shear-x", shear_x, 0.4),
         _even("shear-y", shear_y, 0.4),
         _even("rotate", rotate, 40.0),
+        _even("rotate-grey", rotate_grey, 40.0),
         _even("zoom", zoom, 0.6),
         _even("brightness", brightness, 0.6),
         _even("contrast", contrast, 0.6),

@@ -23,6 +23,7 @@ class Trial:
         restarts: groups per victim.
         variables: everything that is optimised.
         step: evaluations so far.
+        steps: length of the run, for what begins at a share of it.
     """
 
     coordinates: Tensor
@@ -33,3 +34,4 @@ class Trial:
     restarts: int = 1
     variables: Variables = field(default_factory=dict)
     step: int = 0
+    steps: int = 0
