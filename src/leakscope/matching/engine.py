@@ -14,6 +14,7 @@ from torch import Tensor
 
 from leakscope.matching.candidates import Candidate, Describes, GeneratesLabels
 from leakscope.matching.distances import Distance, Grouped
+from leakscope.matching.label_rules.soft import probabilities
 from leakscope.matching.optimisers import Evaluation, Optimiser, State
 from leakscope.matching.penalties import Penalty, weight_at
 from leakscope.matching.replays import Replay
@@ -180,7 +181,7 @@ def targets_of(problem: Problem, variables: Variables, labels: Tensor | None) ->
         return labels
     if isinstance(problem.candidate, GeneratesLabels):
         return problem.candidate.soft_labels(problem.seen[0], variables)
-    return variables["labels"].softmax(-1)
+    return probabilities(variables["labels"])
 
 
 @dataclass(frozen=True)
