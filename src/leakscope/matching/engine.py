@@ -122,7 +122,8 @@ class _Objective:
             targets = targets_of(self.problem, leaves, self.labels)
         match = self._route(images, targets)(images.detach(), targets.detach(), self.target)
         outputs, cotangents = [images], [match.images]
-        if match.targets is not None:
+        # Soft labels that were granted are fixed.
+        if match.targets is not None and targets.requires_grad:
             outputs, cotangents = [images, targets], [match.images, match.targets]
         gradient = _pulled(outputs, leaves, cotangents, keep=bool(self.problem.penalties))
         gradient = self._penalised(self._trial(leaves, images, targets), gradient)
