@@ -14,6 +14,7 @@ from torch import Tensor
 
 from leakscope.matching.candidates import Candidate, Describes, GeneratesLabels
 from leakscope.matching.distances import Distance, Grouped
+from leakscope.matching.label_rules.soft import probabilities
 from leakscope.matching.optimisers import Evaluation, Optimiser, State
 from leakscope.matching.penalties import Penalty, weight_at
 from leakscope.matching.replays import Replay
@@ -121,7 +122,8 @@ class _Objective:
             targets = targets_of(self.problem, leaves, self.labels)
         match = self._route(images, targets)(images.detach(), targets.detach(), self.target)
         outputs, cotangents = [images], [match.images]
-        if match.targets is not None:
+        # Soft labels that were granted are fixed.
+        if match.targets is not None and targets.requires_grad:
             outputs, cotangents = [images, targets], [match.images, match.targets]
         gradient = _pulled(outputs, leaves, cotangents, keep=bool(self.problem.penalties))
         gradient = self._penalised(self._trial(leaves, images, targets), gradient)
@@ -180,7 +182,7 @@ def targets_of(problem: Problem, variables: Variables, labels: Tensor | None) ->
         return labels
     if isinstance(problem.candidate, GeneratesLabels):
         return problem.candidate.soft_labels(problem.seen[0], variables)
-    return variables["labels"].softmax(-1)
+    return probabilities(variables["labels"])
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from leakscope import rng as random
 from leakscope.errors import UnsuitableError
+from leakscope.matching.label_rules.soft import probabilities
 from leakscope.matching.variables import FIXED, Variables
 from leakscope.types import Observation
 
@@ -74,9 +75,9 @@ class TwoBranchGenerator:
         return low + (high - low) * features.transpose(0, 1).sigmoid().contiguous()
 
     def soft_labels(self, seen: Observation, variables: Variables) -> Tensor:
-        """Probabilities [groups, count, classes] of the label branch."""
+        """Probabilities [groups, count, classes] of the label branch; of label 1 where there is one logit."""
         logits = torch.einsum("gnz,gcz->gnc", variables[LATENT], variables["label.weight"])
-        return (logits + variables["label.bias"][:, None]).softmax(-1)
+        return probabilities(logits + variables["label.bias"][:, None])
 
     def project(self, seen: Observation, variables: Variables) -> Variables:
         """Weights may go anywhere; the sigmoid keeps the images in range."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from leakscope.matching.label_rules.soft import likeliest
 from leakscope.matching.trial import Trial
 
 
@@ -34,7 +35,7 @@ class GroupConsistency:
             return 0 * x.flatten(1).sum(1)
         with torch.no_grad():
             seeds = x.detach().reshape(-1, trial.restarts, *x.shape[1:])
-            targets = trial.targets if not trial.targets.is_floating_point() else trial.targets.argmax(-1)
+            targets = trial.targets if not trial.targets.is_floating_point() else likeliest(trial.targets, axes=2)
             labels = targets.reshape(-1, trial.restarts, x.shape[1])
             wanted = torch.stack(
                 [consensus(one, labels[victim, 0], reach=self.reach) for victim, one in enumerate(seeds)]

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from leakscope.matching.label_rules.soft import probabilities
 from leakscope.matching.trial import Trial
 
 
 @dataclass(frozen=True)
 class LabelTerm:
-    """mean ‖softmax f(x) − y‖²: zero where the network already predicts the label.
+    """mean ‖p(x) − y‖², p the softmax or the sigmoid of one logit: zero where the network predicts the label already.
 
     It is not zero at the truth unless the network is trained, so its weight must be small.
     """
@@ -27,9 +28,9 @@ class LabelTerm:
         # In training mode batch normalisation mixes what it sees at once: groups stay apart.
         logits = torch.stack([_logits(trial, trial.images[group]) for group in range(groups)])
         targets = trial.targets
-        if not targets.is_floating_point():
+        if not targets.is_floating_point() and logits.shape[-1] > 1:
             targets = functional.one_hot(targets, logits.shape[-1])
-        gap = logits.softmax(-1) - targets.to(logits).reshape(groups, count, -1)
+        gap = probabilities(logits) - targets.to(logits).reshape(groups, count, -1)
         return gap.square().sum(-1).mean(1)
 
 

@@ -6,7 +6,7 @@ where a label occurs often enough. The last weight gradient is the same, times t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -15,7 +15,9 @@ from leakscope.errors import UnsuitableError, UsageError, suggest
 from leakscope.matching.label_rules.counting import count_by_row_sums, count_labels
 from leakscope.matching.label_rules.guess import LabelGuess
 from leakscope.matching.label_rules.layer import last_layer
+from leakscope.matching.label_rules.probe import probe
 from leakscope.matching.label_rules.single import class_signal, last_layer_sign, row_minimum
+from leakscope.matching.label_rules.tail import check_takes_labels, check_takes_probabilities
 from leakscope.types import Knowledge, Observation
 
 __all__ = [
@@ -86,6 +88,7 @@ class Soft:
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """No fixed labels."""
+        check_takes_probabilities(seen)
         return None
 
 
@@ -99,7 +102,11 @@ class LastLayerSign:
         """Return the label of the single example behind the update."""
         if count != 1:
             raise UnsuitableError(f"last-layer sign needs one example per update, got {count}; use row minimum")
-        return last_layer_sign(seen).labels
+        return _usable(seen, last_layer_sign(seen))
+
+    def describe(self, seen: Observation, count: int) -> tuple[str, ...]:
+        """Say where the sign proves nothing."""
+        return last_layer_sign(seen).notes
 
 
 @dataclass(frozen=True)
@@ -110,34 +117,40 @@ class RowMinimum:
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return `count` different labels."""
-        return row_minimum(seen, count).labels
+        return _usable(seen, row_minimum(seen, count))
+
+    def describe(self, seen: Observation, count: int) -> tuple[str, ...]:
+        """Say where features may be negative."""
+        return row_minimum(seen, count).notes
 
 
 @dataclass(frozen=True)
 class DistinctFirst:
-    """GradInversion: the granted labels, else row minimum, else counting where labels must repeat.
+    """GradInversion: the granted labels, else row minimum, else what `infer_labels` reads.
 
-    They must where there are more examples than classes, or than rows that prove their class.
+    Row minimum is for features that are never negative, and for different labels. They must repeat where there are
+    more examples than classes, or than rows that prove their class.
     """
 
     needs: frozenset[Knowledge] = frozenset()
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return granted or inferred labels."""
-        return seen.targets if seen.targets is not None else self._guess(seen, count).labels
+        return seen.targets if seen.targets is not None else _usable(seen, self._guess(seen, count))
 
     def describe(self, seen: Observation, count: int) -> tuple[str, ...]:
-        """Say so where counting took the place of row minimum."""
-        if seen.targets is not None or self._guess(seen, count).rule == "row minimum":
-            return ()
-        return ("labels repeat, which row minimum cannot find: they were counted",)
+        """Say so where counting took the place of row minimum, and what the rule has to add."""
+        return () if seen.targets is not None else self._guess(seen, count).notes
 
     @staticmethod
     def _guess(seen: Observation, count: int) -> LabelGuess:
-        if count > seen.num_classes:
-            return count_labels(seen, count)
-        guess = row_minimum(seen, count)
-        return guess if bool((guess.confidence > 0).all()) else count_labels(seen, count)
+        if seen.num_classes == 1 or (count <= seen.num_classes and not probe(seen).non_negative):
+            guess = infer_labels(seen, count=count)
+            return _because("labels may repeat, and negative features rule out row minimum", guess)
+        guess = row_minimum(seen, count) if count <= seen.num_classes else None
+        if guess is not None and bool((guess.confidence > 0).all()):
+            return guess
+        return _because("labels repeat, which row minimum cannot find", count_labels(seen, count))
 
 
 @dataclass(frozen=True)
@@ -152,9 +165,14 @@ class Inferred:
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return granted or inferred labels."""
-        if seen.targets is not None:
-            return seen.targets
-        return infer_labels(seen, count=count, rule="auto" if count == 1 else self.rule).labels
+        return seen.targets if seen.targets is not None else _usable(seen, self._guess(seen, count))
+
+    def describe(self, seen: Observation, count: int) -> tuple[str, ...]:
+        """What the rule has to say about labels that it read."""
+        return () if seen.targets is not None else self._guess(seen, count).notes
+
+    def _guess(self, seen: Observation, count: int) -> LabelGuess:
+        return infer_labels(seen, count=count, rule="auto" if count == 1 else self.rule)
 
 
 @dataclass(frozen=True)
@@ -165,14 +183,18 @@ class AsGranted:
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return granted or inferred labels."""
-        return seen.targets if seen.targets is not None else infer_labels(seen, count=count).labels
+        return seen.targets if seen.targets is not None else _usable(seen, infer_labels(seen, count=count))
+
+    def describe(self, seen: Observation, count: int) -> tuple[str, ...]:
+        """What the rule has to say about labels that it read."""
+        return () if seen.targets is not None else infer_labels(seen, count=count).notes
 
 
 def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName = "auto") -> LabelGuess:
     """Read the labels off an update: by sign for one example, by counting for more.
 
     `count` is the number of examples where it is known; otherwise as many as classes with a
-    negative gradient.
+    negative gradient. One logit of a logistic loss tells one label, 0 or 1, by its sign whatever the rule.
 
     Args:
         seen: What the server sees; the last layer must be among what was shared.
@@ -196,7 +218,7 @@ def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName 
             f"the gradient of one logit is a sum over {number} examples and tells no label by itself; "
             "use scenario A or B, or an attack that optimises labels (dlg)"
         )
-    if rule == "sign" or (rule == "auto" and number == 1):
+    if rule == "sign" or (number == 1 and (rule == "auto" or seen.num_classes == 1)):
         return last_layer_sign(seen)
     if rule == "row-minimum":
         return row_minimum(seen, number)
@@ -206,3 +228,16 @@ def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName 
 def estimate_count(seen: Observation) -> int:
     """The least number of examples behind an update: its classes with a negative gradient."""
     return max(1, int((class_signal(seen) < 0).sum()))
+
+
+def _usable(seen: Observation, guess: LabelGuess) -> Tensor:
+    """The labels, where the loss can be replayed with them."""
+    check_takes_labels(seen)
+    return guess.labels
+
+
+def _because(reason: str, guess: LabelGuess) -> LabelGuess:
+    """Say why labels were counted, where they were."""
+    if guess.rule != "counting":
+        return guess
+    return replace(guess, notes=(f"{reason}: they were counted", *guess.notes))

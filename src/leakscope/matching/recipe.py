@@ -25,6 +25,7 @@ from leakscope.matching.distances import (
 )
 from leakscope.matching.engine import Keep, Outcome, Problem, Stop, Watch, run
 from leakscope.matching.facts import Bounded, Fact, Sparse
+from leakscope.matching.label_rules.soft import likeliest
 from leakscope.matching.labels import ExplainsLabels, LabelRule, estimate_count
 from leakscope.matching.optimisers import Optimiser, accelerated, seeded
 from leakscope.matching.penalties import Penalty, TotalVariation
@@ -224,7 +225,7 @@ class GradientMatching:
         status = outcome.status[chosen] if bool(torch.isfinite(outcome.distance[chosen])) else Status.NAN
         found = Reconstruction(
             inputs=outcome.images[chosen].clone(),
-            targets=targets.argmax(-1) if soft is not None else targets.clone(),
+            targets=likeliest(targets) if soft is not None else targets.clone(),
             loss=float(outcome.distance[chosen]),
             status=status,
             history=tuple(outcome.history[:, chosen].tolist()),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leakscope.matching.label_rules.guess import LabelGuess
-from leakscope.matching.label_rules.layer import last_layer, scale_known
+from leakscope.matching.label_rules.layer import check_readable, last_layer, scale_known
 from leakscope.matching.label_rules.probe import Probe, probe
 from leakscope.types import Observation
 
@@ -42,6 +42,7 @@ def count_labels(seen: Observation, count: int) -> LabelGuess:
     features are never negative. Where predictions on noise do not carry over to data, as with a trained
     network, an even mean prediction is assumed and confidence falls.
     """
+    check_readable(seen)
     weight, bias = last_layer(seen)
     probed = probe(seen)
     signal, wobble = (bias, 0.0) if bias is not None else _along(weight, _steady_direction(probed), probed)
@@ -55,6 +56,7 @@ def count_labels(seen: Observation, count: int) -> LabelGuess:
 
 def count_by_row_sums(seen: Observation, count: int) -> LabelGuess:
     """Geng et al.: n_c = n (p̄_c − Σ_j ∂L/∂W_cj / Ō), p̄ and the summed features Ō from random inputs."""
+    check_readable(seen)
     weight, _bias = last_layer(seen)
     probed = probe(seen)
     signal, wobble = _along(weight, torch.ones_like(weight[0]), probed)

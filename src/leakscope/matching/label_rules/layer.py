@@ -5,31 +5,38 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from leakscope.errors import UnsuitableError
+from leakscope.matching.label_rules.tail import check_loss, feeds_logits
 from leakscope.networks import noise_inputs
-from leakscope.suspicion import find_head
+from leakscope.suspicion import find_head, is_cross_entropy
 from leakscope.types import Observation
 
 
 def find_last_layer(seen: Observation) -> tuple[str, nn.Linear]:
     """Name and module of the shared linear layer that produces the logits.
 
-    The last one registered with an output a class; where there are several, the one that was seen to do it.
+    The one with an output a class that was seen to do it: its output is the model's, or becomes it without mixing
+    classes. A hidden layer may be as wide.
     """
     wide = [
         (name, module)
         for name, module in seen.model.named_modules()
         if isinstance(module, nn.Linear) and module.out_features == seen.num_classes
     ]
-    if len(wide) > 1:
-        # Modules may be registered in any order.
-        head = find_head(seen.model, noise_inputs(seen.model, seen.input_shape))
-        wide = [found for found in wide if found[1] is head] or wide
-    if wide and _parameter(wide[-1][0], "weight") in seen.update.tensors:
-        return wide[-1]
+    # Modules may be registered in any order.
+    head = find_head(seen.model, noise_inputs(seen.model, seen.input_shape)) if wide else None
+    found = [one for one in wide if one[1] is head] or [one for one in wide if feeds_logits(seen, one[1])]
+    if found and _parameter(found[-1][0], "weight") in seen.update.tensors:
+        return found[-1]
     raise UnsuitableError(
         f"labels cannot be read off this update: no shared linear layer with {seen.num_classes} outputs; "
         "share the last layer, use scenario A or B, or an attack that optimises labels (dlg)"
     )
+
+
+def check_readable(seen: Observation) -> None:
+    """Refuse a loss whose gradient does not tell labels, before any is read."""
+    if not is_cross_entropy(seen.loss):
+        check_loss(seen, find_last_layer(seen)[1])
 
 
 def last_layer(seen: Observation) -> tuple[Tensor, Tensor | None]:

@@ -10,32 +10,44 @@ from torch import Tensor
 
 from leakscope.errors import UnsuitableError
 from leakscope.matching.label_rules.guess import LabelGuess
-from leakscope.matching.label_rules.layer import last_layer
+from leakscope.matching.label_rules.layer import check_readable, last_layer
 from leakscope.matching.label_rules.probe import probe
 from leakscope.types import Observation
+
+_COIN = "no bias gradient, and features of both signs: the label of {} is a guess"
 
 
 def last_layer_sign(seen: Observation) -> LabelGuess:
     """One label: the most negative class. Confidence is its share of all that is negative.
 
     Without a bias gradient the rows of ∂L/∂W = (p − y) fᵀ tell the same for features f of any sign:
-    all rows point one way and the label's points the other.
+    all rows point one way and the label's points the other. Two rows are always opposite: which of them is
+    the label's only features that are never negative tell.
     """
+    check_readable(seen)
     signal = class_signal(seen, one_example=True)
     if len(signal) == 1:
         return _of_one_logit(seen, signal)
     label = signal.argmin()
     negative = (-signal).clamp_min(0)
     share = negative[label] / negative.sum().clamp_min(torch.finfo(signal.dtype).tiny)
+    if len(signal) == 2 and not _sign_proven(seen):
+        return LabelGuess(
+            label[None], torch.full_like(share[None], 0.5).float(), "last-layer sign", (_COIN.format("two classes"),)
+        )
     return LabelGuess(label[None], share[None].float(), "last-layer sign")
 
 
 def _of_one_logit(seen: Observation, signal: Tensor) -> LabelGuess:
     """A logistic loss of one logit has the gradient σ(z) − y: negative for label 1 and for no other."""
-    proven = last_layer(seen)[1] is not None or probe(seen).non_negative
-    notes = () if proven else ("no bias gradient, and features of both signs: the label of one logit is a guess",)
+    proven = _sign_proven(seen)
+    notes = () if proven else (_COIN.format("one logit"),)
     confidence = torch.full_like(signal, 1.0 if proven else 0.5).float()
     return LabelGuess((signal < 0).long(), confidence, "last-layer sign", notes)
+
+
+def _sign_proven(seen: Observation) -> bool:
+    return last_layer(seen)[1] is not None or probe(seen).non_negative
 
 
 def row_minimum(seen: Observation, count: int) -> LabelGuess:
@@ -44,6 +56,7 @@ def row_minimum(seen: Observation, count: int) -> LabelGuess:
     With features that are never negative a negative entry proves that its class occurs, so such
     labels have confidence 1. Otherwise confidence compares with the best class left out.
     """
+    check_readable(seen)
     weight, _bias = last_layer(seen)
     smallest = weight.amin(dim=1)
     if count > len(smallest):
@@ -51,6 +64,9 @@ def row_minimum(seen: Observation, count: int) -> LabelGuess:
             f"row minimum finds each label once: {count} examples need {count} classes, the model has "
             f"{len(smallest)}; use label counting"
         )
+    if len(smallest) == 1:
+        # One logit has one row, whose class is no label: its sign is.
+        return last_layer_sign(seen)
     order = smallest.argsort()
     ranked = order[:count].sort()
     chosen = smallest[ranked.values]
