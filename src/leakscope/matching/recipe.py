@@ -74,8 +74,8 @@ class GradientMatching:
             if not isinstance(value, int) or value < bound:
                 raise UsageError(f"attack {self.name!r} needs a whole number {option} ≥ {bound}, got {value!r}")
         rate = getattr(self.optimiser, "lr", 1.0)
-        if not 0 < rate < math.inf:
-            raise UsageError(f"attack {self.name!r} needs a finite rate lr > 0, got {rate!r}")
+        if not 0 <= rate < math.inf:
+            raise UsageError(f"attack {self.name!r} needs a finite rate lr ≥ 0, got {rate!r}")
         for penalty in self.penalties:
             if not 0 <= penalty.weight < math.inf:
                 kind = type(penalty).__name__
