@@ -256,7 +256,7 @@ def test_rules_use_what_they_may_and_say_what_they_need():
     assert Soft().resolve(seen, 2) is None
     assert AsGranted().resolve(seen, 2).tolist() == [3, 1]
     assert AsGranted().resolve(blind, 2).tolist() == [1, 3]
-    with pytest.raises(UnsuitableError, match="needs one example per update, got 2; use row minimum"):
+    with pytest.raises(UnsuitableError, match="one example per update, got 2 examples; use inverting-gradients"):
         LastLayerSign().resolve(blind, 2)
 
 

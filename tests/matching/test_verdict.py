@@ -9,6 +9,7 @@ import torch
 
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
 from leakscope.matching.distances import Cosine, SquaredL2
+from leakscope.matching.labels import infer_labels
 from leakscope.matching.verdict import judged, of_nothing
 from leakscope.registry import get_attack
 from leakscope.threat import observe
@@ -108,3 +109,18 @@ def test_options_without_sense_are_refused(options: dict[str, float]):
 def test_a_generator_without_width_is_refused():
     with pytest.raises(UsageError, match="width ≥ 1, got 0"):
         get_attack("grnn", width=0)
+
+
+def test_a_granted_label_is_used_where_none_can_be_read():
+    model, batch = dense(classes=8), batch_of([5])
+    update = shared(model, batch)
+    partial = replace(update, tensors={key: value for key, value in update.tensors.items() if key.startswith("1.")})
+    seen = observe(model, partial, scenario="B", truth=batch)
+    found = get_attack("idlg", steps=2, retries=0).reconstruct(seen)
+    assert found.targets is not None
+    assert found.targets.tolist() == [5]
+
+
+def test_no_labels_cannot_be_asked_for():
+    with pytest.raises(UsageError, match="got 0"):
+        infer_labels(seen_of(dense(), batch_of([1])), count=0)

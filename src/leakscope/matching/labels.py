@@ -94,19 +94,22 @@ class Soft:
 
 @dataclass(frozen=True)
 class LastLayerSign:
-    """iDLG: the class with the most negative last-layer gradient. Exact for one example."""
+    """iDLG: the class with the most negative last-layer gradient, exact for one example; the granted label if any."""
 
     needs: frozenset[Knowledge] = frozenset()
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return the label of the single example behind the update."""
         if count != 1:
-            raise UnsuitableError(f"last-layer sign needs one example per update, got {count}; use row minimum")
-        return _usable(seen, last_layer_sign(seen))
+            raise UnsuitableError(
+                f"the sign of the last layer tells the label of one example per update, got {count} examples; "
+                "use inverting-gradients, geng or gradinversion, which find several"
+            )
+        return seen.targets if seen.targets is not None else _usable(seen, last_layer_sign(seen))
 
     def describe(self, seen: Observation, count: int) -> tuple[str, ...]:
         """Say where the sign proves nothing."""
-        return last_layer_sign(seen).notes
+        return () if seen.targets is not None else last_layer_sign(seen).notes
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,8 @@ def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName 
     """
     if rule not in _RULES:
         raise UsageError(f"unknown label rule {rule!r}.{suggest(rule, _RULES)}")
+    if count is not None and (not isinstance(count, int) or count < 1):
+        raise UsageError(f"count is a whole number of labels ≥ 1, or None where it is unknown; got {count!r}")
     number = count or seen.num_examples or estimate_count(seen)
     if rule == "sign" and number != 1:
         raise UnsuitableError(
