@@ -35,7 +35,7 @@ def test_an_update_of_zeros_is_the_least_to_beat():
 def test_a_confident_network_does_not_make_a_run_that_never_began_look_like_protection():
     model = dense(classes=8)
     with torch.no_grad():
-        model[3].bias[1] = 12.0
+        model.get_parameter("3.bias")[1] = 12.0
     seen = seen_of(model.float(), batch_of([1], dtype=torch.float32), scenario="C")
     for seed in range(2):
         found = get_attack("dlg", steps=5, retries=0).reconstruct(seen, seed)
