@@ -18,6 +18,7 @@ from torch.nn import functional
 from leakscope import rng as random
 from leakscope.client import replay_gradient, share, trainable
 from leakscope.errors import UnsuitableError, UsageError
+from leakscope.fit import not_shared
 from leakscope.metrics import guess_baseline, score
 from leakscope.partial import layers, restrict
 from leakscope.threat import Scenario, freeze, observe_many
@@ -32,7 +33,10 @@ Said = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class View:
-    """What the attack got from one selection of layers; worst example first means the highest PSNR."""
+    """What the attack got from one selection of layers, as the PSNR of the example that leaked most.
+
+    Without a PSNR there is no evidence either way; `status` and `reason` say why.
+    """
 
     psnr: float | None
     status: Status
@@ -61,11 +65,24 @@ class LeakageProfile:
 
     def leaking(self, view: str = "alone") -> tuple[str, ...]:
         """Layers from which the attack got more than the blind guess and a margin."""
-        return tuple(
-            leak.name
-            for leak in self.layers
-            if (psnr := leak.views[view].psnr) is not None and psnr > self.baseline + MARGIN_DB
-        )
+        return tuple(name for name, seen in self._of(view).items() if self.above(seen))
+
+    def inconclusive(self, view: str = "alone") -> dict[str, View]:
+        """Layers on which the attack gave no evidence (refused, diverged, …): neither leaking nor safe."""
+        return {name: seen for name, seen in self._of(view).items() if seen.psnr is None}
+
+    def above(self, view: View) -> bool:
+        """Whether the attack came the margin above the blind guess."""
+        return view.psnr is not None and view.psnr > self.baseline + MARGIN_DB
+
+    def _of(self, view: str) -> dict[str, View]:
+        measured = self.layers[0].views
+        if view not in measured:
+            raise UsageError(
+                f"this profile measured {', '.join(map(repr, measured)) or 'no view'}, got {view!r}; ask for one of "
+                f"these, or profile again with views= ({', '.join(VIEWS)})"
+            )
+        return {leak.name: leak.views[view] for leak in self.layers}
 
     def verdict(self) -> str:
         """One sentence that names the attack it rests on."""
@@ -85,7 +102,7 @@ def leakage_profile(
     say: Said | None = None,
 ) -> LeakageProfile:
     """Attack the update layer by layer. `say(done, total, what)` hears of every finished attack."""
-    wanted = tuple(views)
+    wanted = tuple(dict.fromkeys(views))
     if not set(wanted) <= set(VIEWS):
         raise UsageError(f"views must be among {', '.join(VIEWS)}, got {', '.join(wanted)}")
     update = share(model, batch, local=local, seed=seed, loss=loss)
@@ -156,7 +173,12 @@ def _attacked(
     except UnsuitableError as reason:
         return View(None, Status.REFUSED, str(reason))
     if found.status is not Status.OK:
-        return View(None, found.status, "; ".join(found.notes))
+        # That the other layers are absent is the very question, not a reason.
+        asked = not_shared(update, frozen)
+        return View(None, found.status, "; ".join(note for note in found.notes if note not in asked))
+    if not found.inputs.flatten(1).isfinite().all(1).any():
+        # Scored, it would look like an attack that a layer had stopped.
+        return View(None, Status.NAN, "no reconstruction is made of finite numbers")
     return View(float(score(found, batch).psnr.max()), Status.OK)
 
 
@@ -166,24 +188,46 @@ def _cosine(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _verdict(profile: LeakageProfile) -> str:
-    whole = profile.everything
-    if whole.psnr is None:
-        return (
-            f"Inconclusive: {profile.attack} ended {whole.status} on the whole update, "
-            "so its failures on single layers mean nothing."
-        )
-    if "alone" not in profile.layers[0].views:
+    whole, measured = profile.everything, profile.layers[0].views
+    leaking = profile.leaking("alone") if "alone" in measured else ()
+    if not profile.above(whole):
+        # What leaked is evidence even then; only the failures lose their meaning.
+        yet = f" Yet it came {MARGIN_DB:g} dB above the blind guess from {', '.join(leaking)} alone." if leaking else ""
+        return f"Inconclusive: {_failed(profile)}, so its failures on single layers mean nothing.{yet}"
+    if "alone" not in measured:
         return (
             f"{profile.attack} gets {whole.psnr:.1f} dB from the whole update (blind guess {profile.baseline:.1f} dB)."
         )
-    leaking = profile.leaking("alone")
+    unknown = [f"{name} ({view.status})" for name, view in profile.inconclusive("alone").items()]
+    if len(unknown) == len(profile.layers):
+        return f"Inconclusive: {profile.attack} gave no evidence on any layer alone: {', '.join(unknown)}."
+    rest = f" No evidence alone, so not called safe: {', '.join(unknown)}." if unknown else ""
+    return f"{_tested(profile, leaking)}{rest}"
+
+
+def _failed(profile: LeakageProfile) -> str:
+    """How the attack failed on the whole update."""
+    whole = profile.everything
+    if whole.psnr is None:
+        return f"{profile.attack} ended {whole.status} on the whole update"
+    return (
+        f"{profile.attack} got {whole.psnr:.1f} dB from the whole update, which is not {MARGIN_DB:g} dB above the "
+        f"blind guess of {profile.baseline:.1f} dB"
+    )
+
+
+def _tested(profile: LeakageProfile, leaking: tuple[str, ...]) -> str:
+    """The sentence on the layers that gave evidence alone."""
+    whole, unknown = profile.everything, profile.inconclusive("alone")
+    quiet = [leak.name for leak in profile.layers if leak.name not in leaking and leak.name not in unknown]
     if not leaking:
+        which = f"Of the layers tested alone, none ({', '.join(quiet)})" if unknown else "No single layer"
         return (
-            f"No single layer let {profile.attack} come {MARGIN_DB:g} dB above the blind guess of "
+            f"{which} let {profile.attack} come {MARGIN_DB:g} dB above the blind guess of "
             f"{profile.baseline:.1f} dB (all layers together: {whole.psnr:.1f} dB). A stronger attack may do better."
         )
-    quiet = [leak.name for leak in profile.layers if leak.name not in leaking]
-    rest = f"; from {len(quiet)} others alone it did not ({', '.join(quiet)})" if quiet else ""
+    others = "1 other" if len(quiet) == 1 else f"{len(quiet)} others"
+    rest = f"; from {others} alone it did not ({', '.join(quiet)})" if quiet else ""
     return (
         f"{profile.attack} came {MARGIN_DB:g} dB above the blind guess of {profile.baseline:.1f} dB from "
         f"{len(leaking)} of {len(profile.layers)} layers alone ({', '.join(leaking)}){rest}."

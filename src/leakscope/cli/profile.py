@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from dataclasses import asdict
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
     from leakscope.profile import LeakageProfile, View
+    from leakscope.types import Attack, Knowledge, Observation, Reconstruction, SharedUpdate
 
 
 def profile(
@@ -39,24 +46,82 @@ def profile(
     from leakscope.profile import leakage_profile
     from leakscope.registry import attack_from_spec
 
+    if out is not None:
+        _check_target(out)
+    recipe = attack_from_spec(name)
     batch = load(data, split="test", indices=parse_numbers(index, "--index"))
     network = load_model(
         model, weights=weights, shape=tuple(batch.inputs.shape[1:]), classes=classes, normalise=normalise,
         seed=model_seed,
     )  # fmt: skip
     found = leakage_profile(
-        network, batch, attack_from_spec(name), scenario=scenario, seed=seed,
-        views=[view.strip() for view in views.split(",")], say=_say,
+        network, batch, _Shown(recipe), scenario=scenario, seed=seed,
+        views=[view.strip() for view in views.split(",")], say=_Counter(),
     )  # fmt: skip
     result = {**asdict(found), "verdict": found.verdict()}
     text = json.dumps(result, indent=1, default=str)
-    if out is not None:
-        write_atomic(out, text.encode())
-    typer.echo(text if as_json else "\n".join(_table(found)))
+    try:
+        if out is not None:
+            write_atomic(out, text.encode())
+    finally:
+        # A full disk must not cost the user what the attacks found.
+        typer.echo(text if as_json else "\n".join(_table(found)))
 
 
-def _say(done: int, total: int, what: str) -> None:
-    print(f"[{done}/{total}] {what}", file=sys.stderr)
+def _check_target(out: Path) -> None:
+    """Refuse a file that could not be written before hours of attacks, and create nothing yet."""
+    from leakscope.errors import StorageError
+
+    try:
+        if out.is_symlink() or (out.exists() and not out.is_file()):
+            kind = "a symbolic link" if out.is_symlink() else "a folder" if out.is_dir() else "something else"
+            raise StorageError(f"--out {str(out)!r}: expected a plain file or none, got {kind}; choose another name")
+        nearest = next(folder for folder in out.absolute().parents if folder.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise StorageError(f"--out {str(out)!r}: cannot write into {str(nearest)!r}; choose another place")
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"--out {str(out)!r}: cannot be written ({error.strerror}); choose another name") from error
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """An attack that shows its own steps and their time left while it runs."""
+
+    attack: Attack
+
+    @property
+    def name(self) -> str:
+        return self.attack.name
+
+    @property
+    def needs(self) -> frozenset[Knowledge]:
+        return self.attack.needs
+
+    @property
+    def paper(self) -> str:
+        return self.attack.paper
+
+    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
+        return self.attack.craft(model, history)
+
+    def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
+        from leakscope.cli.progress import watching
+
+        with watching(self.attack) as run:
+            return run(seen, seed)
+
+
+class _Counter:
+    """Says which attack is done, and about how long the others will take."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        left = (time.monotonic() - self.began) / done * (total - done)
+        print(f"[{done}/{total}] {what}" + (f", about {left:.0f} s left" if done < total else ""), file=sys.stderr)
 
 
 def _table(found: LeakageProfile) -> list[str]:
@@ -68,8 +133,21 @@ def _table(found: LeakageProfile) -> list[str]:
     ]
     widths = [max(len(row[place]) for row in [head, *rows]) for place in range(len(head))]
     lines = ["  ".join(_padded(row, widths)) for row in [head, *rows]]
-    summary = f"everything: {_cell(found.everything)} dB, blind guess: {found.baseline:.1f} dB"
-    return [*lines, "", f"{summary}, scenario {found.scenario}", found.verdict()]
+    unit = "" if found.everything.psnr is None else " dB"
+    summary = f"everything: {_cell(found.everything)}{unit}, blind guess: {found.baseline:.1f} dB"
+    return [*lines, "", f"{summary}, scenario {found.scenario}", found.verdict(), *_reasons(found)]
+
+
+def _reasons(found: LeakageProfile) -> list[str]:
+    """Why attacks gave no evidence: each reason once, after the selections it holds for."""
+    seen = [("everything", found.everything)]
+    seen += [(f"{view} {leak.name}", value) for leak in found.layers for view, value in leak.views.items()]
+    groups: dict[str, list[str]] = {}
+    for selection, value in seen:
+        if value.psnr is None:
+            reason = f"{value.status}: {value.reason}" if value.reason else str(value.status)
+            groups.setdefault(reason, []).append(selection)
+    return [f"no evidence ({', '.join(selections)}): {reason}" for reason, selections in groups.items()]
 
 
 def _padded(row: list[str], widths: list[int]) -> list[str]:
