@@ -24,14 +24,16 @@ def attack(
     labels: str | None = typer.Option(None, help="Labels, comma-separated, where the scenario grants them."),
     kind: str | None = typer.Option(None, help="'gradient' or 'delta', where the file does not say."),
     lr: float | None = typer.Option(None, help="Client's learning rate, for a delta."),
-    local_steps: int = typer.Option(1, help="Client's local steps, for a delta."),
-    local_batch: int = typer.Option(1, help="Client's local batch size, for a delta."),
+    local_steps: int | None = typer.Option(None, help="Client's local steps, for a delta (default 1)."),
+    local_batch: int | None = typer.Option(None, help="Client's local batch size, for a delta (default 1)."),
     num_examples: int | None = typer.Option(None, help="Examples behind the update, where known."),
     normalise: str | None = typer.Option(None, help="Constants of a reference network's first layer, e.g. cifar10."),
     model_seed: int = typer.Option(0, help="Seed of a reference network's weights where --weights is not given."),
     partial: bool = typer.Option(False, help="Accept an update that covers only some layers."),
     seed: int = typer.Option(0, help="Seed of the attack."),
-    out: Path = typer.Option(Path("runs/attack"), help="Directory for the images and numbers."),
+    out: Path = typer.Option(
+        Path("runs/attack"), help="Directory for the images and numbers; a result in it is replaced."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Rebuild the private inputs behind an update, from files alone.
@@ -39,34 +41,45 @@ def attack(
     Example: leakscope attack gradient.npz --model mynet:build --weights net.safetensors
     --input-shape 3,32,32 --out runs/mine
     """
-    from leakscope.cli.loading import load_any_update, load_model, parse_numbers, refuse_weights
+    from leakscope.cli.loading import (
+        check_granted,
+        load_any_update,
+        load_labels,
+        load_model,
+        local_training,
+        parse_numbers,
+        refuse_weights,
+        refuse_zero,
+    )  # fmt: skip
     from leakscope.cli.progress import watching
-    from leakscope.files import check_update, private_folder, save_images, write_atomic
+    from leakscope.cli.result_folder import RESULT, result_folder, save_inputs
+    from leakscope.files import check_update, write_atomic
     from leakscope.registry import attack_from_spec
     from leakscope.threat import observe
+    from leakscope.types import Knowledge
 
     shape = tuple(parse_numbers(input_shape, "--input-shape"))
     recipe = attack_from_spec(name)
+    check_granted(
+        scenario, labels=(labels, Knowledge.LABELS), lr=(lr, Knowledge.LEARNING_RATE),
+        num_examples=(num_examples, Knowledge.BATCH_SIZE),
+    )  # fmt: skip
+    local = local_training(lr, local_steps, local_batch)
     network = load_model(
         model, weights=weights or before, shape=shape, classes=classes, normalise=normalise, seed=model_seed
     )
-    shared = load_any_update(
-        update, before=before, kind=kind, lr=lr, steps=local_steps, batch=local_batch, num_examples=num_examples
-    )
+    shared = load_any_update(update, before=before, kind=kind, local=local, num_examples=num_examples)
     shared = check_update(shared, network, partial=partial)
     refuse_weights(shared, network, update)
-    targets = None
-    if labels is not None:
-        import torch
-
-        targets = torch.tensor(parse_numbers(labels, "--labels"))
+    refuse_zero(shared, update)
+    targets = None if labels is None else load_labels(labels, network, update=shared, shape=shape)
     seen = observe(network, shared, scenario=scenario, input_shape=shape, targets=targets)
-    with watching(recipe) as run:
-        found = run(seen, seed)
-    private_folder(out)
-    images = [path.name for path in save_images(out, found.inputs.clamp(0, 1))] if len(shape) == 3 else []
-    result = _result(found, recipe.name, scenario, images)
-    write_atomic(out / "result.json", json.dumps(result, indent=1, allow_nan=False).encode())
+    with result_folder(out) as folder:
+        with watching(recipe) as run:
+            found = run(seen, seed)
+        images, inputs = save_inputs(folder, found.inputs)
+        result = _result(found, recipe.name, scenario, images=images, inputs=inputs)
+        write_atomic(folder / RESULT, json.dumps(result, indent=1, allow_nan=False).encode())
     if as_json:
         typer.echo(json.dumps(result, indent=1))
     else:
@@ -74,13 +87,16 @@ def attack(
     raise typer.Exit(0 if result["status"] == "ok" else 3)
 
 
-def _result(found: Reconstruction, name: str, scenario: str, images: list[str]) -> dict[str, Any]:
+def _result(
+    found: Reconstruction, name: str, scenario: str, *, images: list[str], inputs: str | None
+) -> dict[str, Any]:
     from leakscope.campaign.execute import number
 
     return {
         "attack": name, "scenario": scenario, "status": str(found.status), "loss": number(found.loss),
         "labels": None if found.targets is None else found.targets.tolist(),
-        "evaluations": found.evaluations, "images": images, "notes": list(found.notes),
+        "evaluations": found.evaluations, "images": images, "inputs": inputs,
+        "notes": list(found.notes),
     }  # fmt: skip
 
 
@@ -90,3 +106,5 @@ def _print(result: dict[str, Any], out: Path) -> None:
         typer.echo(f"  {note}")
     for image in result["images"]:
         typer.echo(f"image: {out / image}")
+    if result["inputs"] is not None:
+        typer.echo(f"inputs, which are no pictures: {out / result['inputs']}")

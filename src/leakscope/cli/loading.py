@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from leakscope import models
-from leakscope.errors import BadInputError, UsageError
-from leakscope.files import delta, load_state, load_update
+from leakscope.cli.own_model import build_own
+from leakscope.errors import BadInputError, UnsuitableError, UsageError
+from leakscope.files import load_state, load_update
+from leakscope.files.updates import declared_kind
+from leakscope.fit import check_labels, check_not_zero
+from leakscope.networks import freeze, settle
 from leakscope.tensors import dot, global_norm
-from leakscope.types import LocalTraining, SharedUpdate
+from leakscope.threat import SCENARIOS, get_scenario
+from leakscope.types import Knowledge, LocalTraining, SharedUpdate
 
 # Gradients and deltas are nearly orthogonal to the weights; a trained copy of them is not.
 _SAME_WEIGHTS = 0.9
@@ -24,7 +27,7 @@ def load_model(
 ) -> nn.Module:
     """A reference network, or the user's own `package.module:function`."""
     if ":" in name:
-        network = _own_model(name)
+        network = build_own(name, has_weights=weights is not None)
     else:
         if len(shape) != 3:
             raise UsageError(f"reference networks take images; --input-shape needs three numbers, got {len(shape)}")
@@ -33,23 +36,6 @@ def load_model(
         )
     if weights is not None:
         _load_weights(network, weights)
-    return network
-
-
-def _own_model(name: str) -> nn.Module:
-    """Call a function of the user's own code: named on the command line, never in a file."""
-    module_name, _, function_name = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"cannot import {name!r}: {error}; expected package.module:function, seen from here"
-        ) from error
-    network = function()
-    if not isinstance(network, nn.Module):
-        raise UsageError(f"{name!r} must return a torch.nn.Module, got {type(network).__name__}")
     return network
 
 
@@ -63,17 +49,74 @@ def _load_weights(network: nn.Module, path: Path) -> None:
         ) from error
 
 
+def check_granted(scenario: str, **given: tuple[object, Knowledge]) -> None:
+    """Refuse what the scenario would withhold: ignored in silence, it would look as if the attack had it."""
+    rung = get_scenario(scenario)
+    for option, (value, knowledge) in given.items():
+        if value is not None and knowledge not in rung.grants:
+            granting = [other.name for other in SCENARIOS.values() if knowledge in other.grants]
+            raise UsageError(
+                f"scenario {rung.name} withholds {knowledge.value}, so --{option.replace('_', '-')} has no use in it; "
+                f"drop the option, or use --scenario {' or '.join(granting)}"
+            )
+
+
+def local_training(lr: float | None, steps: int | None, batch: int | None) -> LocalTraining | None:
+    """How the client trained, where the command line says so."""
+    if lr is not None:
+        return LocalTraining(lr, 1 if steps is None else steps, 1 if batch is None else batch)
+    for option, value in (("--local-steps", steps), ("--local-batch", batch)):
+        if value is not None:
+            raise UsageError(f"{option} has no use without the client's learning rate; give --lr, too, or drop it")
+    return None
+
+
 def load_any_update(
-    path: Path, *, before: Path | None, kind: str | None, lr: float | None, steps: int, batch: int,
-    num_examples: int | None,
-) -> SharedUpdate:  # fmt: skip
+    path: Path, *, before: Path | None, kind: str | None, local: LocalTraining | None, num_examples: int | None
+) -> SharedUpdate:
     """An update file, or the difference of two state dicts."""
     if kind not in (None, "gradient", "delta"):
         raise UsageError(f"--kind must be 'gradient' or 'delta', got {kind!r}")
-    local = None if lr is None else LocalTraining(lr, steps, batch)
-    if before is not None:
-        return delta(load_state(before), load_state(path), local=local, num_examples=num_examples)
-    return load_update(path, kind=kind, local=local, num_examples=num_examples)  # type: ignore[arg-type]
+    if local is not None and before is None:
+        _check_delta(path, kind or declared_kind(path))
+    return load_update(path, kind=kind, before=before, local=local, num_examples=num_examples)  # type: ignore[arg-type]
+
+
+def _check_delta(path: Path, kind: str | None) -> None:
+    if kind is None:
+        raise UsageError(
+            f"{path} does not say whether it is a gradient or a change of weights, and only the latter has a use for "
+            "--lr; give --kind delta with --lr, or --kind gradient without it"
+        )
+    if kind == "gradient":
+        raise UsageError(
+            f"{path} is read as a gradient, for which --lr, --local-steps and --local-batch have no use; drop them, "
+            "or use --kind delta with a change of weights"
+        )
+
+
+def load_labels(text: str, network: nn.Module, *, update: SharedUpdate, shape: tuple[int, ...]) -> Tensor:
+    """Labels from the command line, as many as there are examples, each a class of `network`."""
+    labels = torch.tensor(parse_numbers(text, "--labels"))
+    outputs = settle(freeze(network)[0], shape).outputs
+    try:
+        check_labels(labels, outputs)
+    except BadInputError as error:
+        raise UsageError(f"--labels {text}: {error}") from error
+    if update.num_examples not in (None, len(labels)):
+        raise UsageError(
+            f"--labels {text}: got {len(labels)} labels for an update of {update.num_examples} examples; "
+            "give one label per example"
+        )
+    return labels
+
+
+def refuse_zero(update: SharedUpdate, path: Path) -> None:
+    """Refuse a file that holds nothing: here it is the file that is bad, not the choice of attack."""
+    try:
+        check_not_zero(update.tensors)
+    except UnsuitableError as error:
+        raise BadInputError(f"{path}: {error}") from error
 
 
 def refuse_weights(update: SharedUpdate, network: nn.Module, path: Path) -> None:

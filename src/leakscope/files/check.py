@@ -80,7 +80,7 @@ def _check_names(named: Tensors, parameters: Tensors, *, partial: bool) -> None:
     if missing and not partial:
         raise BadInputError(
             f"tensor {show(missing[0])} is missing ({len(missing)} of {len(parameters)} parameters are); "
-            "pass partial=True if the client does not share them"
+            "if the client does not share them, say so: partial=True, or --partial on the command line"
         )
 
 

@@ -81,6 +81,13 @@ def load_update(
     return delta(earlier, tensors, local=local, num_examples=num_examples)
 
 
+def declared_kind(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> Kind | None:
+    """What an update file says it holds; None for plain tensors, which say nothing."""
+    with open_source(path, budget_mb=budget_mb) as source:
+        loaded, metadata = read_any(source)
+        return parse(source, metadata[KEY], set(loaded)).kind if KEY in metadata else None
+
+
 def load_state(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> dict[str, Tensor]:
     """Read named tensors (weights, a state dict) from any supported format, on the CPU."""
     with open_source(path, budget_mb=budget_mb) as source:

@@ -1,0 +1,81 @@
+"""The folder an attack's result goes to: checked before the attack, changed only once all is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from torch import Tensor
+
+from leakscope.errors import StorageError, UsageError
+from leakscope.files import private_folder, save_images, write_atomic
+
+RESULT = "result.json"
+INPUTS = "inputs.safetensors"
+# Names in an old result.json are believed only where an attack may have written them.
+_OURS = re.compile(r"image-\d{4,}\.png|inputs\.safetensors")
+
+
+@contextmanager
+def result_folder(out: Path) -> Iterator[Path]:
+    """Yield an empty folder inside `out`; what is in it at the end replaces the result that was in `out`.
+
+    An error, or an interrupt, leaves `out` as it was.
+    """
+    missing = [folder for folder in [out, *out.parents] if not os.path.lexists(folder)]
+    old = _listed(out)
+    staging = out / f".new-{secrets.token_hex(8)}"
+    try:
+        private_folder(out)
+        private_folder(staging)
+        yield staging
+        _replace(out, staging, old)
+        missing.clear()
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        with suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
+
+
+def save_inputs(folder: Path, inputs: Tensor) -> tuple[list[str], str | None]:
+    """Write a reconstruction as pictures, or as tensors where it is none; return the names of the files."""
+    import safetensors.torch
+
+    if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and bool(inputs.isfinite().all()):
+        return [path.name for path in save_images(folder, inputs.clamp(0, 1))], None
+    data = safetensors.torch.save({"inputs": inputs.detach().to("cpu").contiguous()})
+    return [], write_atomic(folder / INPUTS, data).name
+
+
+def _listed(out: Path) -> list[str]:
+    """Names of the files that the result already in `out` speaks of."""
+    path = out / RESULT
+    if not os.path.lexists(path):
+        return []
+    try:
+        result = json.loads(path.read_bytes())
+        names = [*result["images"], result.get("inputs")]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is there already, and no result of an attack; move it away, or choose another --out"
+        ) from error
+    return [name for name in names if isinstance(name, str) and _OURS.fullmatch(name)]
+
+
+def _replace(out: Path, staging: Path, old: list[str]) -> None:
+    # The result last: whoever finds it finds its files.
+    new = sorted(os.listdir(staging), key=lambda name: (name == RESULT, name))
+    try:
+        for name in set(old) - set(new):
+            (out / name).unlink(missing_ok=True)
+        for name in new:
+            os.replace(staging / name, out / name)
+    except OSError as error:
+        raise StorageError(f"{out}: cannot replace {error.filename!r} ({error.strerror}); choose another") from error
