@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from leakscope.campaign import Config, Plan, Planned, PlannedAttack, make_plan, parse_config
-from leakscope.campaign.budget import afford
+from leakscope.campaign import price as price_module
+from leakscope.campaign.budget import TooLittleTimeError, afford
 from leakscope.campaign.kinds import kinds_of
 from leakscope.campaign.plan import fitted
-from leakscope.campaign.price import Price, Quote, _nearest, _price, _slowdown, wall_seconds
+from leakscope.campaign.price import Price, Quote, _nearest, _price, _slowdown, quote, wall_seconds
 from leakscope.errors import UsageError
-from leakscope.sweep import CellOutcome
+from leakscope.sweep import CellOutcome, SweepResult
 from leakscope.types import Status
 
 GRID = {
@@ -120,14 +121,40 @@ def test_training_has_at_most_a_third(plan: Plan) -> None:
 def test_too_little_for_anything_is_refused_with_a_number(plan: Plan) -> None:
     with pytest.raises(UsageError, match=r"cheapest cell .*fc-inversion.* needs 5 s"):
         afford(plan, priced(plan, fixed=5.0), seconds=2.0, workers=1)
-    with pytest.raises(UsageError, match="leaves 0 s"):
+    with pytest.raises(TooLittleTimeError) as refusal:
         afford(plan, priced(plan), seconds=-3.0, workers=1)
+    assert refusal.value.needed == pytest.approx(0.1)
 
 
 def test_refused_cells_cost_nothing_and_still_run(plan: Plan) -> None:
     prices = {key: Price("refused", price.length, note="no") for key, price in priced(plan).prices.items()}
     found = afford(plan, Quote(prices, 1, 0.0, 0.0), seconds=5.0, workers=1)
     assert found.left_out == ()
+    assert afford(plan, Quote(prices, 1, 0.0, 0.0), seconds=-1.0, workers=1).left_out == ()
+
+
+def _blind(plan: Plan, *attacks: str) -> Quote:
+    """Known prices, but none for `attacks`: nothing like them was probed."""
+    prices = dict(priced(plan).prices)
+    for cell in plan.attacks:
+        if cell.spec["attack"] in attacks:
+            prices[cell.key] = Price("assumed", prices[cell.key].length, step=10.0, blind=True)
+    return Quote(prices, 1, 0.0, 0.0)
+
+
+def test_what_nobody_could_price_runs_as_far_as_time_goes() -> None:
+    plan = make_plan(parse_config({**GRID, "attacks": ["inverting-gradients"], "utility": None}))
+    found = afford(plan, _blind(plan, "inverting-gradients"), seconds=2.0, workers=1)
+    assert found.left_out == ()
+    assert found.attacks["inverting-gradients"].steps == 20
+    with pytest.raises(TooLittleTimeError) as refusal:
+        afford(plan, _blind(plan, "inverting-gradients"), seconds=0.0, workers=1)
+    assert refusal.value.needed == 0
+
+
+def test_what_nobody_could_price_is_left_out_where_other_attacks_run(plan: Plan) -> None:
+    found = afford(plan, _blind(plan, "inverting-gradients", "idlg:retries=1"), seconds=2.0, workers=1)
+    assert {str(cell.spec["attack"]) for cell in fitted(plan, found).attacks} == {"fc-inversion"}
 
 
 def test_a_cell_that_is_not_changed_keeps_its_key(plan: Plan) -> None:
@@ -170,7 +197,32 @@ def test_a_kind_without_time_for_a_probe_is_priced_like_its_nearest(plan: Plan) 
     assert (found.status, found.fixed, found.step, found.mb) == ("assumed", 1.0, 2.0, 3.0)
     assert "priced like mlp on digits: idlg:retries=1 against none" in found.note
     closed = next(k for k in kinds if k.length.steps is None)
-    assert "not probed for lack of time; priced at 30 s" in _nearest(kinds.index(closed), kinds, prices).note
+    blind = _nearest(kinds.index(closed), kinds, prices)
+    assert "not probed for lack of time; priced at 30 s" in blind.note
+    assert (blind.blind, found.blind) == (True, False)
+
+
+@pytest.mark.parametrize(("seconds", "patience"), [(None, 30.0), (600.0, 30.0), (12.0, 12.0), (0.25, 5.0)])
+def test_probes_stop_in_time_and_closed_forms_are_probed_first(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, seconds: float | None, patience: float
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def nothing_in_time(cells: Any, *_: object, **limits: Any) -> SweepResult:
+        seen.update(limits, order=[cell.spec for cell in cells])
+        outcomes = [CellOutcome(Status.TIMEOUT), *[None] * (len(cells) - 1)]
+        return SweepResult(tuple(outcomes), 1, 0, interrupted=False, out_of_time=True)
+
+    monkeypatch.setattr(price_module, "run", nothing_in_time)
+    found = quote(plan, workers=1, seconds=seconds)
+    assert (seen["seconds"], seen["timeout"]) == (seconds, patience)
+    names = [spec.get("attack", "training") for spec in seen["order"]]
+    assert names[:2] == ["fc-inversion"] * 2, "undefended, and knowing the defence"
+    assert names[-1] == "training"
+    assert seen["order"][0]["defence"] == "none"
+    first = next(found.prices[cell.key] for cell in plan.attacks if cell.spec["attack"] == "fc-inversion")
+    assert first.note == f"not measured: the probe took more than {patience:g} s; priced at {patience:g} s a victim"
+    assert (first.fixed, first.blind) == (patience, False)
 
 
 def test_a_probe_that_was_given_up_says_what_was_assumed(plan: Plan) -> None:

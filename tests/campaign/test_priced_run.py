@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -128,14 +129,55 @@ def test_another_budget_is_another_run(finished: CampaignResult) -> None:
 
 def test_a_budget_too_small_for_anything_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "quote", lambda plan, workers, seconds: _dear(plan))
-    with pytest.raises(UsageError, match="give more time"):
+    with pytest.raises(UsageError, match="smaller network or fewer victims"):
         run_campaign(parse_config({**TINY, "budget": "20s"}), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
 
-def _dear(plan: Plan) -> Quote:
+def _dear(plan: Plan, *, probe_seconds: float = 0.0) -> Quote:
     prices = {cell.key: Price("measured", kind.length, fixed=60.0) for kind in kinds_of(plan) for cell in kind.cells}
-    return Quote(prices, 1, 0.0, 0.0)
+    return Quote(prices, 1, 0.0, probe_seconds)
+
+
+def test_a_refusal_says_where_the_time_went_and_how_much_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quoted(plan: Plan, *, workers: int, seconds: float | None = None) -> Quote:
+        assert seconds is not None
+        return _dear(plan, probe_seconds=max(9.0, seconds))
+
+    monkeypatch.setattr(run_module, "quote", quoted)
+    plan = run_module.make_plan(parse_config(TINY))
+    with pytest.raises(UsageError) as refusal:
+        run_module.plan_within(14.0, plan, workers=1)
+    text = str(refusal.value)
+    assert "the budget of 14 s leaves 0 s for attacks: the self-check takes 3 s, the probe took 9 s" in text
+    assert "mlp on digits: inverting-gradients:steps=3000 against none, C, seed 0) needs 1 min" in text
+    assert "needs 1 min even at its fewest steps" in text
+    found = re.search(r"give (\d+) min (\d+) s or more", text)
+    assert found is not None
+    enough = 60 * int(found[1]) + int(found[2])
+    _, planned = run_module.plan_within(enough, plan, workers=1)
+    assert run_module.fitted(plan, planned).attacks[0].spec["attack"] == "fc-inversion"
+
+
+def test_a_budget_below_the_overhead_is_refused_before_the_probe(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run_module, "quote", lambda *_, **__: pytest.fail("probed"))
+    with pytest.raises(UsageError, match=r"budget of 1 s is over before any attack begins.* give about \d+ s or more"):
+        run_campaign(parse_config({**TINY, "budget": "1s"}), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_workers_below_one_are_refused_before_any_work(
+    workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run_module, "require_self_check", lambda: pytest.fail("checked"))
+    with pytest.raises(UsageError, match=rf"workers must be ≥ 1, got {workers}"):
+        run_campaign(parse_config(TINY), tmp_path / "run", quiet=True, workers=workers)
+    with pytest.raises(UsageError, match=rf"workers must be ≥ 1, got {workers}"):
+        price_campaign(parse_config(TINY), workers=workers)
+    assert not (tmp_path / "run").exists()
 
 
 def test_real_probes_price_every_kind() -> None:

@@ -69,7 +69,33 @@ def test_a_budget_that_is_no_length_of_time_exits_2(command: Command, tmp_path: 
     code, _, err = command("audit", "--budget", "soon", "--out", str(tmp_path / "run"))
     assert code == 2
     assert "1h30m" in err
+    assert err.count("'soon'") == 1
+    assert "Value error" not in err
     assert not (tmp_path / "run").exists()
+
+
+def test_no_workers_exits_2(command: Command, tmp_path: Path) -> None:
+    code, _, err = command("audit", "--workers", "0", "--out", str(tmp_path / "run"))
+    assert code == 2
+    assert "workers must be ≥ 1, got 0" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_prints_why_cells_were_refused(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from leakscope.campaign import run
+    from leakscope.campaign.selfcheck import SelfCheck
+
+    monkeypatch.setattr(run, "require_self_check", lambda: SelfCheck("planted image", 60.0, passed=True))
+    config = tmp_path / "c.yaml"
+    config.write_text("{utility: null, workers: 1, victims: 1, seeds: [0, 1], attacks: [fc-inversion, adam-l1]}")
+    code, out, _ = command("audit", "--config", str(config), "--quiet", "--out", str(tmp_path / "run"))
+    assert code == 0
+    lines = out.splitlines()
+    assert "2 of 4 cells ok, 2 refused" in lines
+    (reason,) = [line for line in lines if line.startswith("refused: ")]
+    assert reason.startswith("refused: adam-l1: attack 'adam-l1' needs the labels")
+    assert reason.endswith("(2 cells)"), "one line, however long"
+    assert "{" not in out
 
 
 def test_schema_is_valid_json(command: Command) -> None:

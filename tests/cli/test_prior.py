@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from leakscope.attacks.gias import gias
 from leakscope.errors import BadInputError
@@ -91,6 +92,56 @@ def test_wrong_options_are_named(command: Command, tmp_path: Path, option: str, 
     assert code == 2
     assert needle in err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """A flat folder of six pictures of two sizes."""
+    folder = tmp_path / "pics"
+    folder.mkdir()
+    for number in range(6):
+        Image.new("RGB", (16 + number % 2, 16), (40 * number, 90, 10)).save(folder / f"{number}.png")
+    return folder
+
+
+def _train_on(folder: Path, *options: str) -> tuple[str, ...]:
+    out = folder.parent / "prior.safetensors"
+    return (*TINY, "--data", f"folder:{folder}", "--out", str(out), "--json", *options)
+
+
+@pytest.mark.parametrize("options", [(), ("--split", "test"), ("--split", "all")])
+def test_a_flat_folder_of_pictures_is_used_whole(command: Command, pictures: Path, options: tuple[str, ...]) -> None:
+    code, text, err = command(*_train_on(pictures, "--size", "8", *options))
+    assert code == 0, err
+    assert json.loads(text)["about"].startswith("6 images of folder:")
+
+
+def test_a_folder_with_a_training_part_gives_that_part(command: Command, pictures: Path) -> None:
+    (pictures / "train").mkdir()
+    (pictures / "test").mkdir()
+    for number in range(6):
+        (pictures / f"{number}.png").rename(pictures / ("train" if number < 4 else "test") / f"{number}.png")
+    code, text, err = command(*_train_on(pictures, "--size", "8"))
+    assert code == 0, err
+    assert json.loads(text)["about"].startswith("4 images of folder:")
+
+
+@pytest.mark.parametrize(
+    ("options", "needle"),
+    [
+        (("--split", "train", "--size", "8"), "use --split test"),
+        (("--split", "tain", "--size", "8"), "--split must be one of train, test, all, got 'tain'"),
+        ((), "pass --size"),
+    ],
+)
+def test_errors_of_a_folder_name_options(
+    command: Command, pictures: Path, options: tuple[str, ...], needle: str
+) -> None:  # fmt: skip
+    code, _, err = command(*_train_on(pictures, *options))
+    assert code == 2
+    assert needle in err
+    assert "split=" not in err
+    assert "size=" not in err
 
 
 def test_a_damaged_prior_is_bad_input(command: Command, tmp_path: Path) -> None:

@@ -30,6 +30,14 @@ Lengths = dict[str, PlannedAttack]
 Fits = Callable[[Lengths], bool]
 
 
+class TooLittleTimeError(UsageError):
+    """Not even the cheapest attack fits; it `needed` so many seconds."""
+
+    def __init__(self, message: str, *, needed: float) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+
 @dataclass(frozen=True)
 class _Work:
     """What cells cost depends on: the attack, "" for accuracy, and the price of their kind."""
@@ -65,18 +73,25 @@ class _Room:
 def afford(plan: Plan, prices: Quote, *, seconds: float, workers: int) -> Planned:
     """Choose what can be done within `seconds` of wall time.
 
+    Where nothing of known price fits, cells whose price nobody knows are planned at their fewest
+    steps: the run goes as far as its time does.
+
     Raises:
-        UsageError: not even the cheapest attack fits.
+        TooLittleTimeError: not even the cheapest attack fits.
     """
     work = {cell.key: _Work(str(cell.spec.get("attack", "")), prices.prices[cell.key]) for cell in plan.cells}
+    seconds = max(0.0, seconds)
     room = _Room(seconds, workers)
     full = _full_lengths(plan)
     shortest = {spec: _least(length) for spec, length in full.items()}
     if not room.holds((work[cell.key].cost(shortest), 1) for cell in plan.attacks):
         shortest = {spec: _once(length) for spec, length in shortest.items()}
     costs = {key: one.cost(shortest) for key, one in work.items()}
-    kept = _keep(sorted(plan.attacks, key=lambda cell: _urgency(cell, work[cell.key])), costs, room)
-    _insist(plan, kept, work=work, costs=costs, seconds=seconds)
+    urgent = sorted(plan.attacks, key=lambda cell: _urgency(cell, work[cell.key]))
+    kept = _keep(urgent, costs, room)
+    if seconds > 0 and not any(work[cell.key].price.costs for cell in kept):
+        kept += [cell for cell in urgent if work[cell.key].price.blind]
+    _insist(plan, kept, work=work, costs=costs)
     spent = sum(costs[cell.key] for cell in kept) / workers
     trained = _keep(plan.utilities, costs, _Room(min(seconds * _FOR_ACCURACY, seconds - spent), workers))
     bundles = Counter(work[cell.key] for cell in (*kept, *trained))
@@ -170,18 +185,18 @@ def _repeated(full: Lengths, fits: Fits) -> Lengths:
     return lengths
 
 
-def _insist(
-    plan: Plan, kept: Sequence[Cell], *, work: dict[str, _Work], costs: dict[str, float], seconds: float
-) -> None:
+def _insist(plan: Plan, kept: Sequence[Cell], *, work: dict[str, _Work], costs: dict[str, float]) -> None:
     """Refuse a budget in which no attack does any work."""
     able = [cell for cell in plan.attacks if work[cell.key].price.costs]
     if not able or any(work[cell.key].price.costs for cell in kept):
         return
-    cheapest = min(able, key=lambda cell: costs[cell.key])
-    note = work[cheapest.key].price.note
+    known = [cell for cell in able if not work[cell.key].price.blind]
+    if not known:
+        # What matters then is that there is any time at all.
+        raise TooLittleTimeError("no attack could be probed", needed=0.0)
+    cheapest = min(known, key=lambda cell: costs[cell.key])
+    needed, note = costs[cheapest.key], work[cheapest.key].price.note
     why = f" ({note})" if note else ""
-    raise UsageError(
-        f"the budget leaves {duration(max(0.0, seconds))} for attacks, but the cheapest cell ({cheapest.label}) needs "
-        f"{duration(costs[cheapest.key])} even at its fewest steps{why}; give more time, or audit a smaller network "
-        "or fewer victims"
+    raise TooLittleTimeError(
+        f"the cheapest cell ({cheapest.label}) needs {duration(needed)} even at its fewest steps{why}", needed=needed
     )

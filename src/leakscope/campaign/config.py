@@ -48,7 +48,7 @@ class PlannedAttack(_Part):
     @model_validator(mode="after")
     def _not_longer(self) -> PlannedAttack:
         if self.steps > self.of:
-            raise ValueError(f"an attack is never made longer: steps must be at most {self.of}")
+            raise ValueError(f"an attack is never made longer: steps must be at most {self.of}, got {self.steps}")
         return self
 
 
@@ -123,7 +123,10 @@ def parse_config(values: dict[str, Any], *, source: str = "the configuration") -
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{source}: {where}: {first['msg']}, got {str(first['input'])[:80]!r}") from error
+        own = first.get("ctx", {}).get("error")
+        # Our own checks say themselves what they got.
+        text = f"{first['msg']}, got {str(first['input'])[:80]!r}" if own is None else str(own)
+        raise UsageError(f"{source}: {where}: {text}") from error
 
 
 def json_schema() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from typing import Any
 
 import yaml
 
-from leakscope.campaign.budget import afford
+from leakscope.campaign.budget import TooLittleTimeError, afford
 from leakscope.campaign.config import Config, Planned, load_config
+from leakscope.campaign.durations import duration
 from leakscope.campaign.execute import execute
 from leakscope.campaign.plan import Plan, fitted, make_plan
 from leakscope.campaign.price import Quote, quote
@@ -28,6 +30,8 @@ from leakscope.sweep.progress import show
 _FOR_PROBE, _FOR_SURPRISES = 0.25, 0.1
 # Workers start, a summary and a page are written.
 _AROUND_SECONDS = 3.0
+# Before the probe, where that was not measured; and how much more than the least a refusal asks for.
+_CHECK_SECONDS, _MARGIN = 3.0, 1.25
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,8 @@ def run_campaign(
     folder = Path(directory)
     plan = make_plan(settings, show_images=show_images)
     settings = _continued(folder, settings)
-    check = require_self_check()
     processes = count_workers(settings, plan, workers)
+    check = require_self_check()
     if settings.budget is not None and settings.planned is None:
         _, planned = plan_within(settings.budget, plan, workers=processes, began=began)
         settings = settings.model_copy(update={"planned": planned})
@@ -94,6 +98,8 @@ def run_campaign(
 
 def count_workers(config: Config, plan: Plan, workers: int | None = None) -> int:
     """Processes a run uses: as told, or one per core; never more than it has cells."""
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers must be ≥ 1, got {workers}; leave it out for one per core")
     return min(workers or config.workers or os.cpu_count() or 1, max(1, len(plan.cells)))
 
 
@@ -101,12 +107,36 @@ def plan_within(
     budget: float, plan: Plan, *, workers: int, began: float | None = None
 ) -> tuple[Quote, Planned]:  # fmt: skip
     """Probe `plan`, and split over it what is left of `budget` seconds since `began`."""
-    began = time.monotonic() if began is None else began
+    before = _CHECK_SECONDS if began is None else time.monotonic() - began
+    _check_overhead(budget, before)
     prices = quote(plan, workers=workers, seconds=_FOR_PROBE * budget)
-    around = time.monotonic() - began + prices.slowdown * _AROUND_SECONDS
-    left = (budget - around) * (1 - _FOR_SURPRISES)
-    # More processes than cores share the cores.
-    return prices, afford(plan, prices, seconds=left, workers=min(workers, os.cpu_count() or 1))
+    around = prices.slowdown * _AROUND_SECONDS
+    left = (budget - before - prices.probe_seconds - around) * (1 - _FOR_SURPRISES)
+    try:
+        # More processes than cores share the cores.
+        return prices, afford(plan, prices, seconds=left, workers=min(workers, os.cpu_count() or 1))
+    except TooLittleTimeError as refusal:
+        rest = before + around + refusal.needed / (1 - _FOR_SURPRISES)
+        # With more time the probe takes more as well, up to its share.
+        least = max(rest + prices.probe_seconds, rest / (1 - _FOR_PROBE))
+        raise UsageError(
+            f"the budget of {duration(budget)} leaves {duration(max(0.0, left))} for attacks: the self-check takes "
+            f"{duration(before)}, the probe took {duration(prices.probe_seconds)}, starting and reporting take "
+            f"{duration(around)}, and {refusal}; give {duration(math.ceil(_MARGIN * least))} or more, or audit a "
+            "smaller network or fewer victims"
+        ) from refusal
+
+
+def _check_overhead(budget: float, before: float) -> None:
+    """Refuse a budget that is over before the first attack, and so before a probe."""
+    # Processes start twice, for the probe and for the run.
+    around = 2 * _AROUND_SECONDS
+    if budget < before + around:
+        raise UsageError(
+            f"the budget of {duration(budget)} is over before any attack begins: the self-check takes "
+            f"{duration(before)}, and starting, probing and reporting at least {duration(around)}; "
+            f"give about {duration(math.ceil(2 * (before + around)))} or more"
+        )
 
 
 def _left(budget: float | None, began: float) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from leakscope.cli.price import print_bill
 
 if TYPE_CHECKING:
     from leakscope.campaign import CampaignResult, Config
+
+_WORDS = {"error": "failed", "timeout": "timed out", "oom": "out of memory", "nan": "not a number"}
 
 
 def audit(
@@ -103,12 +106,32 @@ def _print_table(result: CampaignResult) -> None:
             f"accuracy of {escape(cost['model'])} on {escape(cost['data'])} under {escape(cost['name'])}: "
             f"{100 * cost['accuracy']:.1f} % ({0.0 - 100 * cost['accuracy_drop']:+.1f} points)", highlight=False,
         )  # fmt: skip
-    verdict, counts = result.summary["verdict"], result.summary["counts"]
+    verdict = result.summary["verdict"]
     console.print(f"Grade {verdict['grade']}: {escape(verdict['headline'])}", highlight=False)
-    console.print(f"{counts['ok']} of {counts['total']} cells ok {counts['failed'] or ''}", highlight=False)
+    for sentence in (_counts(result.summary["counts"]), *_reasons(result.summary["cells"])):
+        console.print(escape(sentence), highlight=False, soft_wrap=True)
     for sentence in (result.summary["budget"] or {}).get("caution", ()):
         console.print(escape(sentence), highlight=False)
     print(f"report: {result.report}")
+
+
+def _counts(counts: dict[str, Any]) -> str:
+    others = [f"{count} {_WORDS.get(status, status)}" for status, count in counts["failed"].items()]
+    return ", ".join([f"{counts['ok']} of {counts['total']} cells ok", *others])
+
+
+def _reasons(cells: list[dict[str, Any]]) -> list[str]:
+    """Why cells have no result: each attack's reasons once, with the number of cells."""
+    found = Counter((cell["status"], cell["attack"], _reason(cell)) for cell in cells if cell.get("error"))
+    return [
+        f"{_WORDS.get(status, status)}: {attack}: {reason} ({count} {'cell' if count == 1 else 'cells'})"
+        for (status, attack, reason), count in found.items()
+    ]
+
+
+def _reason(cell: dict[str, Any]) -> str:
+    # The type of an exception helps where it was not expected; a refusal explains itself.
+    return str(cell["error"] if cell["status"] == "error" else cell.get("message") or cell["error"])
 
 
 def _worst(cell: dict[str, Any]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ app = typer.Typer(
 
 _KEY = "leakscope-prior-training"
 _SAVE_EVERY = 10.0
+_SPLITS = ("train", "test", "all")
 
 
 @app.command()
@@ -39,7 +41,9 @@ def train(
     width: int = typer.Option(16, help="Channels of the last stage; more is sharper and slower."),
     limit: int = typer.Option(20_000, help="At most this many images, drawn by --seed."),
     size: int | None = typer.Option(None, help="Side to bring the images to; needed where they differ."),
-    split: str = typer.Option("train", help="Part of the set; the victims should come from another."),
+    split: str | None = typer.Option(
+        None, help="Part of the set: train, test or all (default: train; all of a folder without one)."
+    ),
     seed: int = typer.Option(0, help="Seed of the weights, the order and the noise."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
@@ -94,14 +98,28 @@ def show(
         typer.echo(f"image: {path}")
 
 
-def _images(data: str, *, split: str, limit: int, size: int | None, seed: int) -> Tensor:
+def _images(data: str, *, split: str | None, limit: int, size: int | None, seed: int) -> Tensor:
     from leakscope.data.load import load, open_set
-    from leakscope.errors import UsageError
+    from leakscope.errors import MissingDataError, UsageError
 
     if limit < 1:
         raise UsageError(f"--limit must be ≥ 1, got {limit}")
-    count = min(limit, len(open_set(data, split, size=size)))
-    return load(data, split=split, count=count, seed=seed, size=size).inputs
+    if split not in (None, *_SPLITS):
+        raise UsageError(f"--split must be one of {', '.join(_SPLITS)}, got {split!r}")
+    part = split or _usual_split(data)
+    try:
+        count = min(limit, len(open_set(data, part, size=size)))
+        return load(data, split=part, count=count, seed=seed, size=size).inputs
+    except (MissingDataError, UsageError) as error:
+        # The messages of the library name its arguments.
+        text = re.sub(r"\b(split|size)=(['\"]?)([^\s,;'\"]+)\2", r"--\1 \3", str(error))
+        raise type(error)(text) from error
+
+
+def _usual_split(data: str) -> str:
+    """The training part; all of a folder that has none."""
+    kind, _, folder = data.partition(":")
+    return "all" if kind == "folder" and not (Path(folder).expanduser() / "train").is_dir() else "train"
 
 
 def _identity(data: str, recipe: Recipe, images: Tensor) -> str:
