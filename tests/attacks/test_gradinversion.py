@@ -60,6 +60,7 @@ def test_seeds_agree_more_with_the_group_term():
 def test_the_group_term_acts_from_a_quarter_of_any_length():
     seen = seen_of(dense(), batch_of([1, 2], seed=1), scenario="C")
     with_term = resized(gradinversion(group=1.0, seeds=2), steps=40)
+    assert isinstance(with_term, GradientMatching)
     without = replace(with_term, penalties=with_term.penalties[:-1])
     # Resizing must give what asking for that length gives.
     assert with_term == gradinversion(steps=40, group=1.0, seeds=2)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Direction, Masked, SquaredL2, bind, within_noise
+from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Direction, Masked, SquaredL2, within_noise
 from leakscope.matching.replays import OneGradient
 from leakscope.rng import generator, normal
 from leakscope.tensors import scale
@@ -147,7 +147,7 @@ def test_noise_on_a_delta_weighs_as_the_same_noise_on_a_gradient():
     sigma = 0.05
     noises = (sigma, sigma * local.lr * local.steps)
     gains = [
-        bind(Denoised(Cosine(), noise**2), one).gains({k: v[None] for k, v in OneGradient().target(one).items()})
+        Denoised(Cosine(), noise**2).bound(one).gains({k: v[None] for k, v in OneGradient().target(one).items()})
         for one, noise in zip(seen, noises, strict=True)
     ]
     assert min(float(gain) for gain in gains[0].values()) < 0.7
