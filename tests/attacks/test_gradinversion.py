@@ -13,6 +13,7 @@ from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.langevin import Langevin
 from leakscope.matching.magnitudes import InputNorm
 from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
 from leakscope.testing import check_attack
 from leakscope.types import Status

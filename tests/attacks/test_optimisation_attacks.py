@@ -94,7 +94,7 @@ def test_dlg_returns_the_soft_labels_its_loss_was_computed_with():
 
 
 def test_idlg_refuses_a_batch_where_its_size_is_known():
-    with pytest.raises(UnsuitableError, match="one example per update, got 3; use row minimum"):
+    with pytest.raises(UnsuitableError, match="one example per update, got 3 examples; use inverting-gradients"):
         idlg().reconstruct(seen_of(dense(), batch_of([1, 2, 3]), scenario="C"))
 
 
