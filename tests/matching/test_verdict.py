@@ -32,6 +32,14 @@ def test_an_update_of_zeros_is_the_least_to_beat():
     assert "update of zeros" in notes[0]
 
 
+@pytest.mark.parametrize("status", [Status.DIVERGED, Status.NAN])
+def test_a_run_that_failed_says_how(status: Status):
+    failed = replace(run_with(loss=2.0), status=status)
+    kept, notes = judged(seen_of(dense(), batch_of([1])), failed, assumed=1, nothing=25.0)
+    assert kept is status
+    assert "no evidence" in notes[0]
+
+
 def test_a_confident_network_does_not_make_a_run_that_never_began_look_like_protection():
     model = dense(classes=8)
     with torch.no_grad():

@@ -11,6 +11,10 @@ from leakscope.types import Observation, Reconstruction, Status
 
 # A run on an update that contradicts what is assumed of it is believed where it explains the update this well.
 _EXPLAINED = 0.1
+_ENDINGS = {
+    Status.DIVERGED: ("the distance did not end below where it began: no evidence",),
+    Status.NAN: ("no finite distance was ever reached: no evidence",),
+}
 # A share of the largest entry; rounding and a little noise stay below.
 _NOTICEABLE = 0.02
 
@@ -28,7 +32,7 @@ def judged(seen: Observation, found: Reconstruction, *, assumed: int, nothing: f
     contradictions = (*seen.contradictions, *_more_than(seen, assumed))
     added = tuple(one for one in contradictions if one not in seen.notes)
     if found.status is not Status.OK:
-        return found.status, added
+        return found.status, (*added, *_ENDINGS.get(found.status, ()))
     if found.loss >= nothing:
         return Status.DIVERGED, (*added, "explains the update no better than an update of zeros would")
     if contradictions and found.loss > _EXPLAINED * found.history[0]:
