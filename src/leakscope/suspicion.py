@@ -76,8 +76,8 @@ def suspicions(
 
 
 def contradictions(notes: Iterable[str]) -> tuple[str, ...]:
-    """Those of `suspicions` that a defence is no likely cause of."""
-    return tuple(note for note in notes if note not in (CHANGED, TOO_LARGE))
+    """Those of `suspicions` that speak of a wrong declaration; noise makes the others as well."""
+    return tuple(note for note in notes if note not in (CHANGED, TOO_LARGE, TOO_MANY))
 
 
 def is_cross_entropy(loss: Loss) -> bool:

@@ -11,6 +11,8 @@ from leakscope.types import Observation, Reconstruction, Status
 
 # A run on an update that contradicts what is assumed of it is believed where it explains the update this well.
 _EXPLAINED = 0.1
+# Evaluations; an optimiser that gives up earlier has hardly left its start.
+_A_FEW = 20
 _ENDINGS = {
     Status.DIVERGED: ("the distance did not end below where it began: no evidence",),
     Status.NAN: ("no finite distance was ever reached: no evidence",),
@@ -33,8 +35,10 @@ def judged(seen: Observation, found: Reconstruction, *, assumed: int, nothing: f
     added = tuple(one for one in contradictions if one not in seen.notes)
     if found.status is not Status.OK:
         return found.status, (*added, *_ENDINGS.get(found.status, ()))
-    if found.loss >= nothing:
-        return Status.DIVERGED, (*added, "explains the update no better than an update of zeros would")
+    if found.loss >= nothing and len(found.history) < _A_FEW:
+        # A long run that ends there may have been stopped by a defence; a short one never began.
+        reason = f"stopped after {len(found.history)} evaluations, no closer than an update of zeros: no evidence"
+        return Status.DIVERGED, (*added, reason)
     if contradictions and found.loss > _EXPLAINED * found.history[0]:
         reason = "does not explain an update that contradicts what was declared or assumed of it: no evidence"
         return Status.DIVERGED, (*added, reason)
