@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from leakscope.types import Reconstruction
+    from leakscope.types import Attack, Observation, Reconstruction
 
 
 def attack(
@@ -51,9 +51,7 @@ def attack(
         refuse_weights,
         refuse_zero,
     )  # fmt: skip
-    from leakscope.cli.progress import watching
-    from leakscope.cli.result_folder import RESULT, result_folder, save_inputs
-    from leakscope.files import check_update, write_atomic
+    from leakscope.files import check_update
     from leakscope.registry import attack_from_spec
     from leakscope.threat import observe
     from leakscope.types import Knowledge
@@ -74,17 +72,27 @@ def attack(
     refuse_zero(shared, update)
     targets = None if labels is None else load_labels(labels, network, update=shared, shape=shape)
     seen = observe(network, shared, scenario=scenario, input_shape=shape, targets=targets)
-    with result_folder(out) as folder:
-        with watching(recipe) as run:
-            found = run(seen, seed)
-        images, inputs = save_inputs(folder, found.inputs)
-        result = _result(found, recipe.name, scenario, images=images, inputs=inputs)
-        write_atomic(folder / RESULT, json.dumps(result, indent=1, allow_nan=False).encode())
+    result = _run(recipe, seen, seed=seed, out=out)
     if as_json:
         typer.echo(json.dumps(result, indent=1))
     else:
         _print(result, out)
     raise typer.Exit(0 if result["status"] == "ok" else 3)
+
+
+def _run(recipe: Attack, seen: Observation, *, seed: int, out: Path) -> dict[str, Any]:
+    """Attack, and write what was found; the folder is checked before and changed only when all is written."""
+    from leakscope.cli.progress import watching
+    from leakscope.cli.result_folder import RESULT, result_folder, save_inputs
+    from leakscope.files import write_atomic
+
+    with result_folder(out) as folder:
+        with watching(recipe) as run:
+            found = run(seen, seed)
+        images, inputs = save_inputs(folder, found.inputs)
+        result = _result(found, recipe.name, seen.scenario, images=images, inputs=inputs)
+        write_atomic(folder / RESULT, json.dumps(result, indent=1, allow_nan=False).encode())
+    return result
 
 
 def _result(

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from leakscope.matching.replays import to_gradient
+from leakscope.matching.replays import gradient_factor
 from leakscope.types import Observation
 
 Grouped = Mapping[str, Tensor]
@@ -231,9 +231,7 @@ class Denoised(Weighed):
 
     def bound(self, seen: Observation) -> Denoised:
         """The noise was added to the shared update; a delta is compared in units of a gradient."""
-        if seen.update.kind == "gradient":
-            return self
-        return replace(self, variance=self.variance * to_gradient(seen.local) ** 2)
+        return replace(self, variance=self.variance * gradient_factor(seen) ** 2)
 
     def gains(self, target: Grouped) -> dict[str, Tensor]:
         """√ of the share of signal, per tensor and group."""

@@ -48,7 +48,7 @@ def predict(
     change = replay_local(
         seen.model, parameters, inputs, targets, local=local, loss=seen.loss, create_graph=create_graph
     )
-    return scale(change, to_gradient(local))
+    return scale(change, _to_gradient(local))
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class OneGradient:
         """The shared gradient, or the mean gradient a delta stands for."""
         if seen.update.kind == "gradient":
             return dict(seen.update.tensors)
-        return scale(seen.update.tensors, to_gradient(seen.local))
+        return scale(seen.update.tensors, gradient_factor(seen))
 
     def local(self, seen: Observation) -> LocalTraining | None:
         """Never simulates."""
@@ -126,6 +126,11 @@ def _order_matters(seen: Observation, local: LocalTraining) -> bool:
     return seen.num_examples is None or seen.num_examples > local.batch_size
 
 
-def to_gradient(local: LocalTraining | None) -> float:
+def gradient_factor(seen: Observation) -> float:
+    """Factor from the shared update to the mean gradient it stands for."""
+    return 1.0 if seen.update.kind == "gradient" else _to_gradient(seen.local)
+
+
+def _to_gradient(local: LocalTraining | None) -> float:
     """Factor from a delta to the mean gradient of its steps; its sign alone where the rate is unknown."""
     return -1.0 if local is None else -1.0 / (local.lr * local.steps)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from leakscope.errors import UnsuitableError
 from leakscope.matching.label_rules.tail import check_loss, feeds_logits
+from leakscope.matching.replays import gradient_factor
 from leakscope.networks import noise_inputs
 from leakscope.suspicion import find_head, is_cross_entropy
 from leakscope.types import Observation
@@ -47,19 +48,13 @@ def last_layer(seen: Observation) -> tuple[Tensor, Tensor | None]:
     name, _module = find_last_layer(seen)
     weight = seen.update.tensors[_parameter(name, "weight")]
     bias = seen.update.tensors.get(_parameter(name, "bias"))
-    factor = _delta_factor(seen)
+    factor = gradient_factor(seen)
     return weight * factor, None if bias is None else bias * factor
 
 
 def scale_known(seen: Observation) -> bool:
     """Whether the update is in the units of a gradient, not times an unknown rate."""
     return seen.update.kind == "gradient" or seen.local is not None
-
-
-def _delta_factor(seen: Observation) -> float:
-    if seen.update.kind == "gradient":
-        return 1.0
-    return -1.0 if seen.local is None else -1.0 / (seen.local.lr * seen.local.steps)
 
 
 def _parameter(layer: str, name: str) -> str:
