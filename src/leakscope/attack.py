@@ -1,0 +1,146 @@
+"""What an attack is: a base class whose public methods are final, and what a malicious server hands over.
+
+An attack is a frozen dataclass that writes `_reconstruct` (and `evaluate`) and its fields; everything that the
+audit, prices, progress and contracts ask of it is declared here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, final, overload
+
+from torch import Tensor, nn
+
+from leakscope import rng as random
+from leakscope.threat import check_needs
+from leakscope.types import Knowledge, Observation, Reconstruction
+
+if TYPE_CHECKING:
+    from leakscope.matching.recipe import Recipe
+
+# Called with (evaluation, inputs of all groups, distances of all groups): must not change them.
+Watch = Callable[[int, Tensor, Tensor], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a run of an attack consists of.
+
+    Attributes:
+        steps: steps of one run; None for a closed form.
+        restarts: starts of one run; None where an attack cannot be started from several points.
+        attempts: how often it may run before it gives up: 1 and its retries.
+        evaluations: the most evaluations that `steps` steps can take: what a progress bar counts to.
+    """
+
+    steps: int | None = None
+    restarts: int | None = None
+    attempts: int = 1
+    evaluations: int | None = None
+
+
+@dataclass(frozen=True)
+class CraftContext:
+    """What a server knows when it prepares the model it hands out.
+
+    Attributes:
+        seed: the server's own randomness; nothing of the client's can be drawn from it.
+        input_shape: shape of one input.
+        num_classes: outputs of the network.
+        round: number of the round, from 0.
+        history: what was observed in earlier rounds, oldest first.
+    """
+
+    seed: int = 0
+    input_shape: tuple[int, ...] | None = None
+    num_classes: int | None = None
+    round: int = 0
+    history: tuple[Observation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """The model a server hands out, and what it keeps for itself until the update is back."""
+
+    model: nn.Module
+    secret: object = None
+
+
+class Attack(ABC):
+    """Rebuilds private examples from what a server sees."""
+
+    name: str
+    paper: str
+    # What the scenario must grant for the attack to run; a field or a property where it depends on options.
+    needs: frozenset[Knowledge] = frozenset()
+    # Whether `_craft` prepares another model than the honest one.
+    is_malicious: ClassVar[bool] = False
+    # Whether a crafted model may have other layers than the agreed one; without it only weights and buffers may differ.
+    changes_architecture: ClassVar[bool] = False
+    # Whether updates of several rounds are used together (`Observation.earlier`) rather than each by itself.
+    joins_rounds: ClassVar[bool] = False
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the attack needs."""
+        return 1
+
+    @property
+    def effort(self) -> Effort:
+        """What a run costs; a closed form has no steps."""
+        return Effort()
+
+    def with_effort(self, effort: Effort) -> Attack:
+        """The same attack with other steps, restarts and attempts; what it does not have stays as it is."""
+        return self
+
+    def revised(self, change: Callable[[Recipe], Recipe]) -> Attack:
+        """The same attack by someone who knows a defence; unchanged where the attack has no recipe."""
+        return self
+
+    def needs_of(self, seen: Observation) -> frozenset[Knowledge]:
+        """What this update needs known: by default what every update needs."""
+        return self.needs
+
+    @final
+    def craft(self, model: nn.Module, *, context: CraftContext | None = None) -> Crafted:
+        """The model the server hands out: the agreed one unless the server is malicious."""
+        return self._craft(model, context or CraftContext())
+
+    @overload
+    def reconstruct(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction: ...
+
+    @overload
+    def reconstruct(
+        self, seen: Sequence[Observation], seed: int = 0, *, watch: Watch | None = None
+    ) -> list[Reconstruction]: ...
+
+    @final
+    def reconstruct(
+        self, seen: Observation | Sequence[Observation], seed: int = 0, *, watch: Watch | None = None
+    ) -> Reconstruction | list[Reconstruction]:
+        """Rebuild the examples behind one update, or behind those of several victims of one model."""
+        several = [seen] if isinstance(seen, Observation) else list(seen)
+        for one in several:
+            check_needs(self.name, self.needs_of(one), one)
+        if isinstance(seen, Observation):
+            return self._reconstruct(seen, seed, watch)
+        return self._reconstruct_several(several, seed, watch)
+
+    @abstractmethod
+    def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
+        """The loss at a reconstruction, computed again: it must equal the loss that was stored with it."""
+
+    @abstractmethod
+    def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
+        """Rebuild the examples behind one update; the scenario grants what the attack needs."""
+
+    def _reconstruct_several(self, seen: Sequence[Observation], seed: int, watch: Watch | None) -> list[Reconstruction]:
+        """One victim after the other; an attack that can run them in lockstep overrides this."""
+        return [self._reconstruct(one, random.child_seed(seed, "victim", i), watch) for i, one in enumerate(seen)]
+
+    def _craft(self, model: nn.Module, context: CraftContext) -> Crafted:
+        """Hand out the honest model."""
+        return Crafted(model)

@@ -1,0 +1,85 @@
+"""What a defence is: it may change the network and the client's step in four places, and it knows its attacker."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Generator, Tensor, nn
+
+from leakscope.attack import Attack
+from leakscope.types import Batch, SealedUpdate, SharedUpdate, Tensors
+
+# Takes what the client's network returned, unprocessed, and the targets.
+TrainingLoss = Callable[[Any, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Hardened:
+    """A network under a defence, as the client has it and as the server knows it.
+
+    Attributes:
+        client: what the client trains, with everything it keeps for itself.
+        server: what the server knows of it: no key, no lock layer, no state of the client's.
+        loss: what the client trains with, where that is not the task's own loss.
+        private: names of parameters and buffers that never leave the client.
+    """
+
+    client: nn.Module
+    server: nn.Module
+    loss: TrainingLoss | None = None
+    private: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What a hook may read of the local step it acts in."""
+
+    model: nn.Module
+    parameters: Tensors
+    batch: Batch
+    loss: TrainingLoss
+    step: int
+    rng: Generator
+
+
+@dataclass(frozen=True)
+class ClientHooks:
+    """Where a defence acts in the client's step; None leaves a place alone.
+
+    Attributes:
+        batch: the examples of one local step, before the network sees them.
+        example_gradients: gradients of single examples, name → [n, …]; their mean follows.
+        gradient: the gradient of one local step.
+        update: the finished update, before it is sent.
+    """
+
+    batch: Callable[[Batch, Generator], Batch] | None = None
+    example_gradients: Callable[[dict[str, Tensor], StepContext], dict[str, Tensor]] | None = None
+    gradient: Callable[[dict[str, Tensor], StepContext], dict[str, Tensor]] | None = None
+    update: Callable[[SharedUpdate, Generator], SharedUpdate | SealedUpdate] | None = None
+
+
+class Defence(ABC):
+    """Changes the network, the client's step, or both."""
+
+    name: str
+    paper: str
+    # Whether `harden` returns another network: it changes what an attack costs.
+    changes_network: ClassVar[bool] = False
+    # Attacks, as the registry spells them, that do better under this defence than most; the audit runs them too.
+    strong_attacks: ClassVar[tuple[str, ...]] = ()
+
+    def harden(self, model: nn.Module, *, seed: int = 0) -> Hardened:
+        """The network under this defence; by default the network as it is, on both sides."""
+        return Hardened(model, model)
+
+    def hooks(self) -> ClientHooks:
+        """What this defence does in the client's step; by default nothing."""
+        return ClientHooks()
+
+    @abstractmethod
+    def adapt(self, attack: Attack) -> Attack:
+        """`attack` as run by someone who knows this defence; still that attack."""
