@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakscope import rng as random
+from leakscope.attack import Attack
 from leakscope.client import replay_gradient, share, trainable
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.fit import not_shared
 from leakscope.metrics import guess_baseline, score
 from leakscope.partial import layers, restrict
 from leakscope.threat import Scenario, freeze, observe_many
-from leakscope.types import Attack, Batch, LocalTraining, Loss, SharedUpdate, Status
+from leakscope.types import Batch, LocalTraining, Loss, SharedUpdate, Status
 
 VIEWS = ("alone", "without", "up to")
 # Above the blind guess by this much, the eye begins to find the picture again.
@@ -105,22 +106,23 @@ def leakage_profile(
     wanted = tuple(dict.fromkeys(views))
     if not set(wanted) <= set(VIEWS):
         raise UsageError(f"views must be among {', '.join(VIEWS)}, got {', '.join(wanted)}")
+    frozen, notes = freeze(model)
     update = share(model, batch, local=local, seed=seed, loss=loss)
     if not isinstance(update, SharedUpdate):
         raise UsageError("the update is sealed; nobody can profile it")
     names = list(layers(update))
-    frozen, notes = freeze(model)
+    target = _Target(frozen, notes, batch, update, scenario, loss)
     done, total = 0, 1 + len(names) * len(wanted)
 
-    def attacked(what: str, kept: list[str]) -> View:
+    def view_of(what: str, kept: list[str]) -> View:
         nonlocal done
-        view = _attacked(frozen, batch, attack, restrict(update, kept) if kept else None, scenario, seed, loss, notes)
+        view = target.attack_layers(kept, attack, seed)
         done += 1
         if say is not None:
             say(done, total, what)
         return view
 
-    everything = attacked("everything", names)
+    everything = view_of("everything", names)
     similar = gradsim(model, batch, seed=seed, loss=loss)
     rows = []
     for place, (name, tensors) in enumerate(layers(update).items()):
@@ -129,7 +131,7 @@ def leakage_profile(
             LayerLeak(
                 name, sum(update.tensors[tensor].numel() for tensor in tensors),
                 sum(similar[tensor] for tensor in tensors) / len(tensors),
-                {view: attacked(f"{view} {name}", kept[view]) for view in wanted},
+                {view: view_of(f"{view} {name}", kept[view]) for view in wanted},
             )
         )  # fmt: skip
     rung = scenario if isinstance(scenario, str) else scenario.name
@@ -161,25 +163,37 @@ def gradsim(
     return dict(zip(truth, area.tolist(), strict=True))
 
 
-def _attacked(
-    frozen: nn.Module, batch: Batch, attack: Attack, update: SharedUpdate | None, scenario: str | Scenario,
-    seed: int, loss: Loss | None, notes: tuple[str, ...],
-) -> View:  # fmt: skip
-    if update is None:
-        return View(None, Status.REFUSED, "no layer is left to share")
-    try:
-        seen = observe_many(frozen, [update], scenario=scenario, truths=[batch], loss=loss, notes=notes)[0]
-        found = attack.reconstruct(seen, seed)
-    except UnsuitableError as reason:
-        return View(None, Status.REFUSED, str(reason))
-    if found.status is not Status.OK:
-        # That the other layers are absent is the very question, not a reason.
-        asked = not_shared(update, frozen)
-        return View(None, found.status, "; ".join(note for note in found.notes if note not in asked))
-    if not found.inputs.flatten(1).isfinite().all(1).any():
-        # Scored, it would look like an attack that a layer had stopped.
-        return View(None, Status.NAN, "no reconstruction is made of finite numbers")
-    return View(float(score(found, batch).psnr.max()), Status.OK)
+@dataclass(frozen=True)
+class _Target:
+    """The update that is profiled, and what an observation of it needs."""
+
+    model: nn.Module
+    notes: tuple[str, ...]
+    batch: Batch
+    update: SharedUpdate
+    scenario: str | Scenario
+    loss: Loss | None
+
+    def attack_layers(self, names: list[str], attack: Attack, seed: int) -> View:
+        """What `attack` gets from the named layers alone."""
+        if not names:
+            return View(None, Status.REFUSED, "no layer is left to share")
+        kept = restrict(self.update, names)
+        try:
+            seen = observe_many(
+                self.model, [kept], scenario=self.scenario, truths=[self.batch], loss=self.loss, notes=self.notes
+            )[0]
+            found = attack.reconstruct(seen, seed)
+        except UnsuitableError as reason:
+            return View(None, Status.REFUSED, str(reason))
+        if found.status is not Status.OK:
+            # That the other layers are absent is the very question, not a reason.
+            asked = not_shared(kept, self.model)
+            return View(None, found.status, "; ".join(note for note in found.notes if note not in asked))
+        if not found.inputs.flatten(1).isfinite().all(1).any():
+            # Scored, it would look like an attack that a layer had stopped.
+            return View(None, Status.NAN, "no reconstruction is made of finite numbers")
+        return View(float(score(found, self.batch).psnr.max()), Status.OK)
 
 
 def _cosine(left: Tensor, right: Tensor) -> Tensor:

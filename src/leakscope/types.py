@@ -226,7 +226,9 @@ class AuditResult:
     """One cell: an attack on one or more victims under one defence and scenario.
 
     `adaptive` marks the attacker who knows the defence. `baseline_psnr` is what a guesser
-    without the update reaches on the same examples, so leakage can be read above chance.
+    without the update reaches on the same examples, so leakage can be read above chance. Where a defence
+    changed the pictures, `scores` are against the originals and `trained_scores` against what was trained on.
+    Several rounds are rows of the same result. `also` holds what attackers did whom the defence names as stronger.
     """
 
     attack: str
@@ -241,10 +243,13 @@ class AuditResult:
     history: tuple[float, ...] = ()
     evaluations: int = 0
     seconds: float = 0.0
-    peak_mb: float = 0.0
     reconstruction: Tensor | None = None
     truth: Tensor | None = None
     notes: tuple[str, ...] = ()
+    trained_scores: Scores | None = None
+    rounds: int = 1
+    server: Literal["honest", "malicious"] = "honest"
+    also: tuple[AuditResult, ...] = ()
 
 
 @runtime_checkable
