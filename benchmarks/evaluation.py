@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from leakscope.matching.structured import Network, compile_network
+from leakscope.fastgrad import Network, compile_network
 from leakscope.models import build
 from leakscope.rng import generator
 

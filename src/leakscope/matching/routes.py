@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from leakscope.client import second_derivative, trainable
+from leakscope.fastgrad import Network, Unsupported, compile_network
 from leakscope.matching.distances import Distance, Grouped
 from leakscope.matching.replays import Replay, predict
-from leakscope.matching.structured import Network, Unsupported, compile_network
 from leakscope.types import Observation
 
 # A wrong layer rule is off by far more; float32 differences are off by less.

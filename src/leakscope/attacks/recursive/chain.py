@@ -18,8 +18,8 @@ from torch.nn.grad import conv2d_input
 
 from leakscope.attacks.recursive.activations import invertible, undo
 from leakscope.errors import UnsuitableError
-from leakscope.matching.structured.tracing import is_normalise, trace
-from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.fastgrad.tracing import is_normalise, trace
+from leakscope.fastgrad.unsupported import Unsupported
 
 _POINTWISE: dict[Any, type[nn.Module]] = {
     torch.sigmoid: nn.Sigmoid, functional.sigmoid: nn.Sigmoid, "sigmoid": nn.Sigmoid,

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.structured.op import Memo, Weights
-from leakscope.matching.structured.scratch import Scratch
-from leakscope.matching.structured.tiles import from_tiles, to_tiles
-from leakscope.matching.structured.weights import FoldedWeights, Parameter
-from leakscope.matching.structured.winograd import Winograd, gather, pays, scatter
+from leakscope.fastgrad.op import Memo, Weights
+from leakscope.fastgrad.scratch import Scratch
+from leakscope.fastgrad.tiles import from_tiles, to_tiles
+from leakscope.fastgrad.weights import FoldedWeights, Parameter
+from leakscope.fastgrad.winograd import Winograd, gather, pays, scatter
 from leakscope.rng import generator, normal
 
 DOUBLE = torch.zeros((), dtype=torch.float64)

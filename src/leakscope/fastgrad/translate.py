@@ -9,11 +9,11 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from leakscope.matching.structured import layers, pointwise, rules
-from leakscope.matching.structured.arithmetic import ARITHMETIC, arithmetic
-from leakscope.matching.structured.op import Op
-from leakscope.matching.structured.tracing import Traced, is_normalise
-from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.fastgrad import layers, pointwise, rules
+from leakscope.fastgrad.arithmetic import ARITHMETIC, arithmetic
+from leakscope.fastgrad.op import Op
+from leakscope.fastgrad.tracing import Traced, is_normalise
+from leakscope.fastgrad.unsupported import Unsupported
 
 SIGMOID = rules.smooth(torch.sigmoid, pointwise.sigmoid_slopes)
 TANH = rules.smooth(torch.tanh, pointwise.tanh_slopes)

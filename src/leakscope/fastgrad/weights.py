@@ -17,7 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from leakscope.matching.structured.op import Weights
+from leakscope.fastgrad.op import Weights
 
 
 @dataclass(frozen=True)

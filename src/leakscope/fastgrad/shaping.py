@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from leakscope.matching.structured.op import Layout, Memo, Op
+from leakscope.fastgrad.op import Layout, Memo, Op
 
 
 class Reshape(Op):

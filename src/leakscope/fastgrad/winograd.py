@@ -17,11 +17,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from leakscope.matching.structured.op import Layout, Weights
-from leakscope.matching.structured.scratch import Scratch
-from leakscope.matching.structured.tiles import SIDE
-from leakscope.matching.structured.weighted import Weighted, needed
-from leakscope.matching.structured.weights import FoldedWeights
+from leakscope.fastgrad.op import Layout, Weights
+from leakscope.fastgrad.scratch import Scratch
+from leakscope.fastgrad.tiles import SIDE
+from leakscope.fastgrad.weighted import Weighted, needed
+from leakscope.fastgrad.weights import FoldedWeights
 
 # Of the sets with small fractions this one rounds best: 1.3e-6 in float32 against 1.9e-6 for ±2.
 POINTS = (0.0, 1.0, -1.0, 2.0, -0.5)

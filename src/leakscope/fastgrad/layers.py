@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import fx, nn
 
-from leakscope.matching.structured.calls import pair, source
-from leakscope.matching.structured.convolution import Convolution
-from leakscope.matching.structured.linear import Channelwise, Linear
-from leakscope.matching.structured.op import Op
-from leakscope.matching.structured.tiles import SIDE
-from leakscope.matching.structured.tracing import Traced
-from leakscope.matching.structured.unsupported import Unsupported
-from leakscope.matching.structured.weights import FoldedWeights, Parameter, norm_of, parameter
-from leakscope.matching.structured.winograd import Winograd, pays
+from leakscope.fastgrad.calls import pair, source
+from leakscope.fastgrad.convolution import Convolution
+from leakscope.fastgrad.linear import Channelwise, Linear
+from leakscope.fastgrad.op import Op
+from leakscope.fastgrad.tiles import SIDE
+from leakscope.fastgrad.tracing import Traced
+from leakscope.fastgrad.unsupported import Unsupported
+from leakscope.fastgrad.weights import FoldedWeights, Parameter, norm_of, parameter
+from leakscope.fastgrad.winograd import Winograd, pays
 
 BatchNorm = (nn.BatchNorm1d, nn.BatchNorm2d)
 

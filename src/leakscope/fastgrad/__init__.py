@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakscope.matching.structured.network import Network, Pass, compile_network
-from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.fastgrad.network import Network, Pass, compile_network
+from leakscope.fastgrad.unsupported import Unsupported
 
 __all__ = ["Network", "Pass", "Unsupported", "compile_network"]

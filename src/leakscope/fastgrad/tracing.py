@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from leakscope.matching.structured.scratch import Scratch
-from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.fastgrad.scratch import Scratch
+from leakscope.fastgrad.unsupported import Unsupported
 
 
 @dataclass(frozen=True)

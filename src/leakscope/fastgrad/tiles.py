@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from leakscope.matching.structured.op import Layout, Memo, Op
+from leakscope.fastgrad.op import Layout, Memo, Op
 
 SIDE = 4
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from leakscope.matching.structured.calls import overwrites
-from leakscope.matching.structured.op import Memo, Op
-from leakscope.matching.structured.steps import relative_movement
-from leakscope.matching.structured.tiles import FromTiles, ToTiles
-from leakscope.matching.structured.tracing import Traced, trace
-from leakscope.matching.structured.translate import translate
-from leakscope.matching.structured.unsupported import Unsupported
-from leakscope.matching.structured.weighted import Weighted
+from leakscope.fastgrad.calls import overwrites
+from leakscope.fastgrad.op import Memo, Op
+from leakscope.fastgrad.steps import relative_movement
+from leakscope.fastgrad.tiles import FromTiles, ToTiles
+from leakscope.fastgrad.tracing import Traced, trace
+from leakscope.fastgrad.translate import translate
+from leakscope.fastgrad.unsupported import Unsupported
+from leakscope.fastgrad.weighted import Weighted
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from leakscope.matching.structured import pointwise, pooling, shaping
-from leakscope.matching.structured.calls import options, pair, source
-from leakscope.matching.structured.op import Op
-from leakscope.matching.structured.tracing import Traced
-from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.fastgrad import pointwise, pooling, shaping
+from leakscope.fastgrad.calls import options, pair, source
+from leakscope.fastgrad.op import Op
+from leakscope.fastgrad.tracing import Traced
+from leakscope.fastgrad.unsupported import Unsupported
 
 Rule = Callable[[Traced, fx.Node], list[Op]]
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leakscope.matching.structured.op import Weights, by_group
-from leakscope.matching.structured.weighted import Weighted, needed
-from leakscope.matching.structured.weights import FoldedWeights
+from leakscope.fastgrad.op import Weights, by_group
+from leakscope.fastgrad.weighted import Weighted, needed
+from leakscope.fastgrad.weights import FoldedWeights
 
 # Weights up to this size convolve faster with all groups in one call (two to four times for
 # LeNet's), larger ones faster one group after the other.

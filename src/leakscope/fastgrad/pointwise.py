@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from leakscope.matching.structured.op import Layout, Memo, Op
+from leakscope.fastgrad.op import Layout, Memo, Op
 
 Slopes = Callable[[Tensor], tuple[Tensor, Tensor]]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from leakscope.matching.structured.weights import FoldedWeights
+from leakscope.fastgrad.weights import FoldedWeights
 
 # In units of √(machine epsilon): where the error of a quotient was smallest, measured; and
 # by which factor a result may miss that before the step is corrected.

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from leakscope.matching.structured.op import Memo, Op, Weights, by_group
-from leakscope.matching.structured.weights import FoldedWeights
+from leakscope.fastgrad.op import Memo, Op, Weights, by_group
+from leakscope.fastgrad.weights import FoldedWeights
 
 Kept = TypeVar("Kept")
 

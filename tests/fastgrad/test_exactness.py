@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from leakscope.matching.structured import compile_network
-from leakscope.matching.structured.winograd import Winograd
+from leakscope.fastgrad import compile_network
+from leakscope.fastgrad.winograd import Winograd
 from leakscope.models import build
 from leakscope.rng import generator
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from leakscope.matching.structured import shaping
-from leakscope.matching.structured.op import Op
-from leakscope.matching.structured.tracing import Traced
-from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.fastgrad import shaping
+from leakscope.fastgrad.op import Op
+from leakscope.fastgrad.tracing import Traced
+from leakscope.fastgrad.unsupported import Unsupported
 
 ARITHMETIC: dict[Any, str] = {
     **dict.fromkeys((operator.add, operator.iadd, torch.add, "add", "add_"), "add"),

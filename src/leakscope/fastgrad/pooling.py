@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from leakscope.matching.structured.op import Memo, Op
+from leakscope.fastgrad.op import Memo, Op
 
 Shape = tuple[int, ...]
 

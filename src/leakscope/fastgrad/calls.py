@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import fx
 
-from leakscope.matching.structured.tracing import Traced
-from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.fastgrad.tracing import Traced
+from leakscope.fastgrad.unsupported import Unsupported
 
 IN_PLACE_OPERATORS = ("iadd", "isub", "imul", "itruediv")
 
