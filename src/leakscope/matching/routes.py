@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from leakscope.client import second_derivative, trainable
+from leakscope.fastgrad import Program, Unsupported, compile_network
 from leakscope.matching.distances import Distance, Grouped
 from leakscope.matching.replays import Replay, predict
-from leakscope.matching.structured import Network, Unsupported, compile_network
 from leakscope.types import Observation
 
 # A wrong layer rule is off by far more; float32 differences are off by less.
@@ -101,7 +101,7 @@ class PlainRoute:
 class StructuredRoute:
     """Layer rules instead of a second-order graph; all groups in one pass."""
 
-    network: Network
+    network: Program
     distance: Distance
 
     def __call__(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakscope.errors import UsageError
-from leakscope.matching.structured import Unsupported, compile_network
+from leakscope.fastgrad import Unsupported, compile_network
 
 MODES = ["differences", "tangents"]
 

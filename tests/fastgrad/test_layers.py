@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from leakscope.matching.structured import compile_network
+from leakscope.fastgrad import compile_network
 from leakscope.models import Normalise
 
 
