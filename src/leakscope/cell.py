@@ -9,12 +9,14 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from leakscope import rng as random
-from leakscope.client import share
+from leakscope.client import harden, share
+from leakscope.defence import Defence
 from leakscope.errors import UsageError
 from leakscope.metrics import guess_baseline, score
 from leakscope.threat import Scenario, freeze, get_scenario, observe_many
@@ -22,7 +24,6 @@ from leakscope.types import (
     Attack,
     AuditResult,
     Batch,
-    Defence,
     LocalTraining,
     Loss,
     Observation,
@@ -59,11 +60,14 @@ def audit(
         raise UsageError("audit needs at least one batch, got none")
     rung = get_scenario(scenario)
     began = time.perf_counter()
-    handed_out = attack.craft(model if defence is None else defence.harden(model))
+    hardened = harden(model, defence, seed=random.child_seed(seed, "harden"))
+    handed_out = attack.craft(hardened.server)
+    if handed_out is not hardened.server:
+        hardened = replace(hardened, client=handed_out, server=handed_out)
     chosen = defence.adapt(attack) if adaptive and defence is not None else attack
     chosen = chosen if limited is None else limited(chosen)
     updates = [
-        share(handed_out, victim, defence=defence, local=local, seed=random.child_seed(seed, "share", i), loss=loss)
+        share(hardened, victim, defence=defence, local=local, seed=random.child_seed(seed, "share", i), loss=loss)
         for i, victim in enumerate(victims)
     ]
     protection = defence.name if defence else "none"

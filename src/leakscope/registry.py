@@ -32,10 +32,11 @@ from leakscope.attacks import (
     policy_aware,
     rgap,
 )
+from leakscope.defence import Defence
 from leakscope.defences import chain, clip, noise, prune
 from leakscope.errors import UsageError, suggest
 from leakscope.threat import Scenario
-from leakscope.types import Attack, AuditResult, Batch, Defence, LocalTraining, Loss
+from leakscope.types import Attack, AuditResult, Batch, LocalTraining, Loss
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
     "dlg": dlg.dlg,
