@@ -201,7 +201,8 @@ def _check_schedule(local: LocalTraining) -> None:
     idle = ("final_fraction",) if local.schedule == "step" else ("decay_factor",)
     idle = ("decay_factor", "final_fraction") if local.schedule == "constant" else idle
     _refuse_idle(local, schedule=local.schedule, options=idle)
-    if (local.decay_every or 1) < 1 or not 0 < local.decay_factor <= 1 or not 0 <= local.final_fraction <= 1:
+    every = 1 if local.decay_every is None else local.decay_every
+    if every < 1 or not 0 < local.decay_factor <= 1 or not 0 <= local.final_fraction <= 1:
         raise UsageError(
             "LocalTraining needs decay_every ≥ 1, 0 < decay_factor ≤ 1 and 0 ≤ final_fraction ≤ 1, got "
             f"{local.decay_every}, {local.decay_factor} and {local.final_fraction}"
