@@ -61,6 +61,9 @@ def suspicions(
     """
     if head is None or head.out_features < 2:
         return ()
+    if update.local is not None and (not update.local.adds_gradients or update.local.weight_decay):
+        # Only sums of gradients bear the marks of gradients.
+        return ()
     names = {id(value): name for name, value in model.named_parameters()}
     weight = update.tensors.get(names.get(id(head.weight), ""))
     bias = update.tensors.get(names.get(id(head.bias), ""))
@@ -122,9 +125,9 @@ def _of_bias(
     if num_examples is not None and int((bias < -_ROUNDING * bias.abs().max()).sum()) > num_examples:
         return (TOO_MANY,)
     if update.kind == "delta":
-        if update.local is None or update.local.steps > 1:
+        if update.local is None or not update.local.is_one_step(num_examples):
             return ()
-        bias = bias / update.local.lr
+        bias = bias / update.local.total_rate(1)
     if float(bias.abs().sum()) > 2 * (1 + _ROUNDING):
         return (TOO_LARGE,)
     # The distance from rank one tells how many digits the shared numbers have.

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from leakscope.errors import BadInputError, UsageError
+from leakscope.local_training import LocalTraining as LocalTraining  # callers know it from here
+from leakscope.local_training import Order
 
 Tensors = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -95,27 +97,6 @@ def _check_range(inputs: Tensor, bounds: tuple[float, float] | None) -> None:
 
 
 @dataclass(frozen=True)
-class LocalTraining:
-    """Plain local SGD: `steps` steps of `batch_size` examples in order, wrapping round."""
-
-    lr: float
-    steps: int = 1
-    batch_size: int = 1
-
-    def __post_init__(self) -> None:
-        if not (self.lr > 0) or self.steps < 1 or self.batch_size < 1:
-            raise UsageError(
-                "LocalTraining needs lr > 0, steps ≥ 1 and batch_size ≥ 1, "
-                f"got lr={self.lr}, steps={self.steps}, batch_size={self.batch_size}"
-            )
-
-    def indices(self, step: int, count: int) -> list[int]:
-        """Positions of the examples used in `step`, out of `count`."""
-        first = step * self.batch_size
-        return [(first + i) % count for i in range(min(self.batch_size, count))]
-
-
-@dataclass(frozen=True)
 class SharedUpdate:
     """What one client sends: a mean gradient, or a weight delta (after − before).
 
@@ -157,6 +138,8 @@ class Observation:
     """All that a server in `scenario` sees. A field is None when it was not granted.
 
     `contradictions` are those of the notes by which the update is not what it was declared to be.
+    `order` holds the positions of the examples of every local step: part of the knowledge of which label
+    was used when.
     """
 
     model: nn.Module
@@ -173,6 +156,7 @@ class Observation:
     batch_statistics: Tensors | None = None
     notes: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+    order: Order | None = None
 
     @property
     def device(self) -> torch.device:
@@ -277,39 +261,4 @@ class Attack(Protocol):
 
     def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
         """Rebuild the examples behind `seen.update`."""
-        ...
-
-
-class ClientStep(Protocol):
-    """What a client computes on its own data before it shares anything."""
-
-    def __call__(self, model: nn.Module, batch: Batch, rng: Generator) -> SharedUpdate | SealedUpdate:
-        """Return what is shared; neither `model` nor `batch` is changed."""
-        ...
-
-
-@runtime_checkable
-class Defence(Protocol):
-    """Changes the network, the client's step, or both; and knows the attacker who knows it."""
-
-    @property
-    def name(self) -> str:
-        """Name in kebab-case, as in the registry."""
-        ...
-
-    @property
-    def paper(self) -> str:
-        """Authors, title and year of what is implemented."""
-        ...
-
-    def harden(self, model: nn.Module) -> nn.Module:
-        """Return the network the federation trains under this defence."""
-        ...
-
-    def wrap(self, step: ClientStep) -> ClientStep:
-        """Return the client step under this defence."""
-        ...
-
-    def adapt(self, attack: Attack) -> Attack:
-        """Return `attack` as run by someone who knows this defence is on."""
         ...

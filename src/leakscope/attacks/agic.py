@@ -125,7 +125,14 @@ def one_batch_cosine(seen: Observation, found: Reconstruction, local: LocalTrain
     assert found.targets is not None
     parameters = {name: value.detach().requires_grad_() for name, value in trainable(seen.model).items()}
     change = replay_local(
-        seen.model, parameters, found.inputs, found.targets, local=local, loss=seen.loss, create_graph=False
+        seen.model,
+        parameters,
+        found.inputs,
+        found.targets,
+        local=local,
+        loss=seen.loss,
+        create_graph=False,
+        order=seen.order,
     )
     once = replay_gradient(seen.model, parameters, found.inputs, found.targets, loss=seen.loss, create_graph=False)
     lengths = global_norm(change) * global_norm(once)
@@ -135,9 +142,10 @@ def one_batch_cosine(seen: Observation, found: Reconstruction, local: LocalTrain
 def _notes(seen: Observation, found: Reconstruction) -> tuple[str, ...]:
     notes = []
     local = seen.local if seen.update.kind == "delta" else None
-    if local is not None and local.steps > 1:
+    steps = 0 if local is None else local.count_steps(len(found.inputs))
+    if local is not None and steps > 1:
         cosine = one_batch_cosine(seen, found, local)
-        said = f"one-batch approximation: cosine {cosine:.4f} with {local.steps} local steps at rate {local.lr:g}"
+        said = f"one-batch approximation: cosine {cosine:.4f} with {steps} local steps at rate {local.lr:g}"
         # Written so that a NaN counts as invalid.
         invalid = not cosine >= VALID_COSINE
         advice = f"; WARNING: below {VALID_COSINE} it does not hold, use inverting-gradients with replay='simulate'"

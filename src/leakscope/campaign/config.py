@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from leakscope.campaign.durations import parse_duration
 from leakscope.errors import BadInputError, UsageError, suggest
+from leakscope.files.manifest import Local as StoredLocal
 
 _LARGEST_CONFIG = 1_000_000
 Positive = Annotated[int, Field(ge=1)]
@@ -20,12 +21,10 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Local(_Part):
-    """Local training before an update is shared; without it one gradient is shared."""
+class Local(StoredLocal):
+    """Local training before an update is shared, as `leakscope.LocalTraining`; without it one gradient is shared."""
 
-    lr: float = Field(gt=0)
-    steps: Positive = 1
-    batch_size: Positive = 1
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
 class Utility(_Part):

@@ -13,7 +13,6 @@ from torch import Tensor
 from leakscope.campaign.stepped import shortened
 from leakscope.campaign.subject import Subject
 from leakscope.cell import audit
-from leakscope.client import client_step
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import measure_utility
 from leakscope.metrics import summarise
@@ -91,14 +90,9 @@ def _stats(column: Tensor, *, higher_is_worse: bool) -> dict[str, float | int]:
 def _utility(spec: Mapping[str, Any]) -> CellOutcome:
     subject = Subject(dict(spec["subject"]))
     defence = defence_from_spec(spec["defence"])
-    plain = client_step()
-    model = subject.model()
     training = dict(spec["training"])
     train, test = subject.training_data(examples=training.pop("examples"))
-    found = measure_utility(
-        model if defence is None else defence.harden(model), train, test,
-        step=plain if defence is None else defence.wrap(plain), seed=spec["seed"], **training,
-    )  # fmt: skip
+    found = measure_utility(subject.model(), train, test, defence=defence, seed=spec["seed"], **training)
     record = {
         "accuracy": found.accuracy, "ci": list(found.interval), "final_loss": number(found.final_loss),
         "nonzero_fraction": found.nonzero_fraction, "diverged": found.diverged, "rounds": found.rounds,

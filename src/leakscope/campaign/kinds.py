@@ -9,7 +9,6 @@ from typing import Any
 from leakscope import data
 from leakscope.campaign.plan import NONE, Plan
 from leakscope.campaign.stepped import Length, length_of
-from leakscope.campaign.subject import Subject
 from leakscope.data.load import open_set
 from leakscope.registry import attack_from_spec, defence_from_spec, parse_spec, split_chain
 from leakscope.sweep import Cell
@@ -60,9 +59,9 @@ class _Facts:
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
 
-    def hardened(self, subject: dict[str, Any], spec: str) -> bool:
+    def hardened(self, spec: str) -> bool:
         """Whether a defence changes the network, and with it the cost of every attack on it."""
-        return self._once(["hardened", subject, spec], lambda: _is_hardened(subject, spec))
+        return self._once(["hardened", spec], lambda: _is_hardened(spec))
 
     def shape(self, subject: dict[str, Any]) -> dict[str, Any]:
         """What the cost depends on: the network and the shape of its input, not which pictures are in it."""
@@ -80,7 +79,7 @@ class _Facts:
 
 
 def _attack_probe(spec: dict[str, Any], facts: _Facts) -> dict[str, Any]:
-    matters = spec["adaptive"] or facts.hardened(spec["subject"], spec["defence"])
+    matters = spec["adaptive"] or facts.hardened(spec["defence"])
     kept = ("kind", "subject", "attack", "adaptive", "scenario", "victims", "batch_size", "lpips", "local")
     return {
         **{name: spec[name] for name in kept},
@@ -99,10 +98,9 @@ def _utility_probe(spec: dict[str, Any], facts: _Facts) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _is_hardened(subject: dict[str, Any], spec: str) -> bool:
+def _is_hardened(spec: str) -> bool:
     defence = defence_from_spec(spec)
-    model = Subject(subject).model()
-    return defence is not None and defence.harden(model) is not model
+    return defence is not None and defence.changes_network
 
 
 def _sizes(subject: dict[str, Any]) -> dict[str, int]:

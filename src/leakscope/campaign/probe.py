@@ -23,7 +23,6 @@ from leakscope.campaign.kinds import attack_as_run
 from leakscope.campaign.stepped import length_of, resized
 from leakscope.campaign.subject import Subject
 from leakscope.cell import audit
-from leakscope.client import client_step
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import measure_utility
 from leakscope.matching.recipe import LOCKSTEP_BYTES
@@ -152,13 +151,10 @@ def _utility(spec: Mapping[str, Any]) -> Measured:
 def _utility_run(spec: Mapping[str, Any], model: nn.Module, rounds: int) -> _Timed:
     training = {**spec["training"], "rounds": rounds}
     del training["examples"]
-    plain, defence = client_step(), defence_from_spec(spec["defence"])
+    defence = defence_from_spec(spec["defence"])
     train = synthetic(training["clients"] * max(2, training["batch_size"]), spec)
     began = time.process_time()
-    measure_utility(
-        model if defence is None else defence.harden(model), train, synthetic(_TESTED, spec),
-        step=plain if defence is None else defence.wrap(plain), **training,
-    )  # fmt: skip
+    measure_utility(model, train, synthetic(_TESTED, spec), defence=defence, **training)
     return _Timed(time.process_time() - began, rounds)
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from leakscope import rng as random
-from leakscope.defences.base import not_negative, rewritten
+from leakscope.attack import Attack
+from leakscope.defences.base import UpdateDefence, not_negative
 from leakscope.matching.facts import Noise, inform
-from leakscope.types import Attack, ClientStep, Tensors
+from leakscope.types import Tensors
 
 PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, section 5 (noise as a defence)"
 
 
 @dataclass(frozen=True)
-class GaussianNoise:
+class GaussianNoise(UpdateDefence):
     """g + N(0, σ²) on every entry. Not differential privacy: nothing bounds the gradient."""
 
     sigma: float
@@ -25,24 +26,17 @@ class GaussianNoise:
     def __post_init__(self) -> None:
         not_negative("gaussian-noise", "sigma", self.sigma)
 
-    def harden(self, model: nn.Module) -> nn.Module:
-        """The network stays as it is."""
-        return model
-
-    def wrap(self, step: ClientStep) -> ClientStep:
-        """Add noise to what `step` shares."""
-        return rewritten(step, self._noisy)
-
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
         return inform(attack, Noise(self.sigma**2)) if self.sigma else attack
 
-    def _noisy(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+    def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+        """Add independent noise to every entry."""
         return {name: value + self.sigma * random.normal_like(value, rng) for name, value in tensors.items()}
 
 
 @dataclass(frozen=True)
-class LaplacianNoise:
+class LaplacianNoise(UpdateDefence):
     """g + Laplace(0, b) on every entry; variance 2b²."""
 
     scale: float
@@ -52,19 +46,12 @@ class LaplacianNoise:
     def __post_init__(self) -> None:
         not_negative("laplacian-noise", "scale", self.scale)
 
-    def harden(self, model: nn.Module) -> nn.Module:
-        """The network stays as it is."""
-        return model
-
-    def wrap(self, step: ClientStep) -> ClientStep:
-        """Add noise to what `step` shares."""
-        return rewritten(step, self._noisy)
-
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
         return inform(attack, Noise(2 * self.scale**2)) if self.scale else attack
 
-    def _noisy(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+    def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+        """Add independent noise to every entry."""
         return {name: value + self.scale * random.laplace_like(value, rng) for name, value in tensors.items()}
 
 

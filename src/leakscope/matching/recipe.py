@@ -29,7 +29,7 @@ from leakscope.matching.label_rules.soft import likeliest
 from leakscope.matching.labels import ExplainsLabels, LabelRule, estimate_count
 from leakscope.matching.optimisers import Optimiser, accelerated, seeded
 from leakscope.matching.penalties import Penalty, TotalVariation
-from leakscope.matching.replays import Replay
+from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.routes import PlainRoute
 from leakscope.matching.variables import stacked
 from leakscope.matching.verdict import judged, of_nothing
@@ -141,7 +141,7 @@ class GradientMatching:
 
     def _distance(self, seen: Observation) -> Distance:
         """The distance as it applies to this update: by direction where the scale of a delta is unknown."""
-        scaleless = seen.update.kind == "delta" and seen.local is None
+        scaleless = self.replay.local(seen) is None and not scale_known(seen)
         bound = bind(self.distance, seen)
         return within_noise(bound, Direction) if scaleless and not is_scale_free(bound) else bound
 
@@ -250,7 +250,7 @@ def _lockstep_chunks(seen: Sequence[Observation], counts: list[int], restarts: i
     """Places of victims that can run together: same model object, names, kind, size; and memory."""
     chunks: dict[tuple[object, ...], list[list[int]]] = {}
     for place, (one, count) in enumerate(zip(seen, counts, strict=True)):
-        key = (id(one.model), id(one.loss), one.bounds, one.input_shape, one.update.kind, one.local,
+        key = (id(one.model), id(one.loss), one.bounds, one.input_shape, one.update.kind, one.local, one.order,
                tuple(one.update.tensors), count)  # fmt: skip
         room = max(1, LOCKSTEP_BYTES // (_bytes_per_group(one, count) * restarts))
         rows = chunks.setdefault(key, [[]])

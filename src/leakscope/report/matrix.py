@@ -75,7 +75,7 @@ def setting_of(cell: Cell) -> str:
     shared = "one gradient"
     if cell.local is not None:
         local = cell.local
-        shared = f"{local.steps} local steps of {local.batch_size}, rate {local.lr:g}"
+        shared = f"{local.amount} of {local.batch_size}, rate {local.lr:g}{local.method}"
     return f"{cell.model} on {cell.data} · scenario {cell.scenario} · batch {cell.batch_size} · {shared}"
 
 

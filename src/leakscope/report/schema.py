@@ -34,8 +34,24 @@ class Local(_Part):
     """How a client trained before it shared a weight delta."""
 
     lr: float
-    steps: int
-    batch_size: int
+    steps: int | None = None
+    batch_size: int = 1
+    epochs: int | None = None
+    optimiser: Text = "sgd"
+    momentum: float = 0.0
+
+    @property
+    def amount(self) -> str:
+        """How much was trained, e.g. "4 local steps"."""
+        count, unit = (self.steps, "local step") if self.epochs is None else (self.epochs, "local epoch")
+        return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+
+    @property
+    def method(self) -> str:
+        """What a reader must know besides rate and amount; empty for plain SGD."""
+        if self.optimiser != "sgd":
+            return f", {self.optimiser}"
+        return f", momentum {self.momentum:g}" if self.momentum else ""
 
 
 class CellScores(_Part):

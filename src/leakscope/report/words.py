@@ -40,7 +40,7 @@ def what_was_rebuilt(judged: Group) -> str:
     if worst is None:
         return ""
     cell = worst.cell
-    source = "a single update" if cell.local is None else f"one update of {plural(cell.local.steps, 'local step')}"
+    source = "a single update" if cell.local is None else f"one update of {cell.local.amount}"
     under = "" if cell.defence == NO_DEFENCE else f" under {_defence(cell)}"
     return (
         f"From {source}{under}, whoever receives it {_CAN[worst.level]}: the worst of "

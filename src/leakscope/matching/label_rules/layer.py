@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from leakscope.errors import UnsuitableError
 from leakscope.matching.label_rules.tail import check_loss, feeds_logits
 from leakscope.matching.replays import gradient_factor
+from leakscope.matching.replays import scale_known as scale_known
 from leakscope.networks import noise_inputs
 from leakscope.suspicion import find_head, is_cross_entropy
 from leakscope.types import Observation
@@ -50,11 +51,6 @@ def last_layer(seen: Observation) -> tuple[Tensor, Tensor | None]:
     bias = seen.update.tensors.get(_parameter(name, "bias"))
     factor = gradient_factor(seen)
     return weight * factor, None if bias is None else bias * factor
-
-
-def scale_known(seen: Observation) -> bool:
-    """Whether the update is in the units of a gradient, not times an unknown rate."""
-    return seen.update.kind == "gradient" or seen.local is not None
 
 
 def _parameter(layer: str, name: str) -> str:

@@ -5,10 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from leakscope.client import client_step, replay_gradient, replay_local, share, trainable
+from leakscope.client import replay_gradient, replay_local, share, trainable
 from leakscope.errors import BadInputError
-from leakscope.rng import generator
-from leakscope.types import Batch, LocalTraining, SharedUpdate
+from leakscope.types import Batch, LocalTraining
 from tiny import batch_of, convolutional, dense, shared
 
 NETWORKS = {
@@ -44,8 +43,8 @@ def test_a_delta_is_after_minus_before_of_torch_sgd(make, local):
     batch, model, reference = batch_of([1, 0, 3]), make(), make()
     before = {name: value.detach().clone() for name, value in reference.named_parameters()}
     optimiser = torch.optim.SGD(reference.parameters(), lr=local.lr)
-    for step in range(local.steps):
-        chosen = local.indices(step, 3)
+    for step in local.order(3):
+        chosen = list(step)
         optimiser.zero_grad()
         functional.cross_entropy(reference(batch.inputs[chosen]), batch.targets[chosen]).backward()
         optimiser.step()
@@ -172,12 +171,6 @@ def test_an_exploding_update_is_refused():
     steep = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.Linear(8, 4)).double()
     with pytest.raises(BadInputError, match=r"update holds NaN or Inf; lower the learning rate"):
         share(steep, batch_of([1, 2]), local=LocalTraining(lr=1e300, steps=4, batch_size=1))
-
-
-def test_the_plain_step_can_be_used_by_itself():
-    update = client_step()(dense(), batch_of([2]), generator(0))
-    assert isinstance(update, SharedUpdate)
-    assert torch.equal(update.tensors["1.bias"], shared(dense(), batch_of([2])).tensors["1.bias"])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
