@@ -16,6 +16,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from leakscope.errors import BadInputError, UsageError
+from leakscope.tasks import Classification, Task
 
 Tensors = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -156,7 +157,11 @@ class SealedUpdate:
 class Observation:
     """All that a server in `scenario` sees. A field is None when it was not granted.
 
-    `contradictions` are those of the notes by which the update is not what it was declared to be.
+    Attributes:
+        loss: what the client trained with; takes the scores of the network and the targets.
+        contradictions: those of the notes by which the update is not what it was declared to be.
+        task: what the network is for: how its output is checked and decoded.
+        order: positions of the examples of every local step, where that order was granted and is not the plain one.
     """
 
     model: nn.Module
@@ -173,6 +178,8 @@ class Observation:
     batch_statistics: Tensors | None = None
     notes: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+    task: Task = field(default_factory=Classification)
+    order: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def device(self) -> torch.device:

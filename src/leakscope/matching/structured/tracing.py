@@ -10,6 +10,7 @@ from torch import Tensor, fx, nn
 
 from leakscope.matching.structured.scratch import Scratch
 from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.networks import is_normalisation
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,7 @@ class _Tracer(fx.Tracer):
     """Stops at torch's own layers and at input normalisation, looks inside everything else."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return is_normalise(m) or super().is_leaf_module(m, module_qualified_name)
-
-
-def is_normalise(module: nn.Module) -> bool:
-    """Whether this is (x − mean)/std with one constant per channel, as our models begin."""
-    buffers = dict(module.named_buffers())
-    return type(module).__name__ == "Normalise" and buffers.keys() >= {"mean", "std"} and not list(module.parameters())
+        return is_normalisation(m) or super().is_leaf_module(m, module_qualified_name)
 
 
 def trace(model: nn.Module, example: Tensor) -> Traced:
