@@ -37,8 +37,8 @@ from leakscope.attacks import (
 from leakscope.defence import Defence
 from leakscope.defences import chain, clip, noise, prune
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError, suggest
-from leakscope.threat import Scenario
 from leakscope.tasks import Task
+from leakscope.threat import Scenario
 from leakscope.types import AuditResult, Batch, LocalTraining, Loss, Status
 
 ATTACKS: dict[str, Callable[..., Attack]] = {

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from leakscope.errors import BadInputError, UsageError
 from leakscope.local_training import LocalTraining as LocalTraining  # callers know it from here
 from leakscope.local_training import Order
+from leakscope.tasks import Classification, Task
 
 Tensors = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -137,9 +138,11 @@ class SealedUpdate:
 class Observation:
     """All that a server in `scenario` sees. A field is None when it was not granted.
 
-    `contradictions` are those of the notes by which the update is not what it was declared to be.
-    `order` holds the positions of the examples of every local step: part of the knowledge of which label
-    was used when.
+    Attributes:
+        loss: what the client trained with; takes the scores of the network and the targets.
+        contradictions: those of the notes by which the update is not what it was declared to be.
+        task: what the network is for: how its output is checked and decoded.
+        order: positions of the examples of every local step, where that order was granted and is not the plain one.
     """
 
     model: nn.Module
@@ -156,6 +159,7 @@ class Observation:
     batch_statistics: Tensors | None = None
     notes: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+    task: Task = field(default_factory=Classification)
     order: Order | None = None
 
     @property

@@ -18,8 +18,9 @@ from leakscope.fastgrad.losses import choose_rule
 from leakscope.fastgrad.memory import keep_freed_memory
 from leakscope.fastgrad.program import Instruction, Program
 from leakscope.fastgrad.second_pass import Differences, Tangents
-from leakscope.fastgrad.trace import Trace, Unsupported, is_normalise, overwrites_input, trace_network
+from leakscope.fastgrad.trace import Trace, Unsupported, overwrites_input, trace_network
 from leakscope.fastgrad.winograd import FromTiles, ToTiles
+from leakscope.networks import is_normalisation
 from leakscope.types import Loss
 
 Mode = Literal["differences", "tangents"]
@@ -137,7 +138,7 @@ def _compile_node(trace: Trace, node: fx.Node) -> list[CompiledLayer]:
     if node.op == "call_module":
         module = trace.module(node)
         rule, what = MODULES.get(type(module)), type(module).__name__
-        if is_normalise(module):
+        if is_normalisation(module):
             rule = connections.compile_normalise
     else:
         rule, what = CALLS.get(node.target), str(getattr(node.target, "__name__", node.target))

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from leakscope.fastgrad.layer import CompiledLayer, Layout, Memo
 from leakscope.fastgrad.trace import Trace, Unsupported, find_source, read_options
+from leakscope.networks import normalisation_constants
 
 ARITHMETIC: dict[Any, str] = {
     **dict.fromkeys((operator.add, operator.iadd, torch.add, "add", "add_"), "add"),
@@ -174,7 +175,9 @@ def compile_pad(trace: Trace, node: fx.Node) -> list[CompiledLayer]:
 
 def compile_normalise(trace: Trace, node: fx.Node) -> list[CompiledLayer]:
     """(x − mean)/std with one constant per channel."""
-    mean, std = (trace.module(node).get_buffer(name).detach().reshape(-1, 1, 1) for name in ("mean", "std"))
+    found = normalisation_constants(trace.module(node))
+    assert found is not None  # the compiler chose this rule because there are constants
+    mean, std = (constants.detach().reshape(-1, 1, 1) for constants in found)
     return [Shift(-mean), Scale(1 / std)]
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from leakscope.fastgrad.memory import Scratch
+from leakscope.networks import is_normalisation
 
 IN_PLACE_OPERATORS = ("iadd", "isub", "imul", "itruediv")
 
@@ -66,17 +67,11 @@ def trace_network(model: nn.Module, example: Tensor) -> Trace:
     return Trace(model, graph, dict(recorder.env), _find_constants(graph), names, len(example))
 
 
-def is_normalise(module: nn.Module) -> bool:
-    """Whether this is (x − mean)/std with one constant per channel, as our models begin."""
-    buffers = dict(module.named_buffers())
-    return type(module).__name__ == "Normalise" and buffers.keys() >= {"mean", "std"} and not list(module.parameters())
-
-
 class _Tracer(fx.Tracer):
     """Stops at torch's own layers and at input normalisation, looks inside everything else."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return is_normalise(m) or super().is_leaf_module(m, module_qualified_name)
+        return is_normalisation(m) or super().is_leaf_module(m, module_qualified_name)
 
 
 def _find_constants(graph: fx.Graph) -> frozenset[fx.Node]:
