@@ -10,14 +10,25 @@ from typing import IO
 import torch
 from torch import Tensor
 
-from leakscope.files.dtypes import DTYPES, NUMPY_CODES, itemsize
 from leakscope.files.names import name_problem
 from leakscope.files.opening import Source, fill, show
-from leakscope.files.safetensors_reader import check_booleans
+from leakscope.files.safetensors_reader import DTYPES, check_booleans, itemsize
 from leakscope.files.zips import open_zip
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 4096
+# numpy code → safetensors code.
+_CODES: dict[str, str] = {
+    "b1": "BOOL",
+    "u1": "U8",
+    "i1": "I8",
+    "i2": "I16",
+    "i4": "I32",
+    "i8": "I64",
+    "f2": "F16",
+    "f4": "F32",
+    "f8": "F64",
+}
 _FIELD = re.compile(r"\s*'(descr|fortran_order|shape)'\s*:\s*('[^'\\]{1,16}'|True|False|\([\d\s,]*\))\s*(?:,\s*|$)")
 _DESCR = re.compile(r"'([<>=|])([a-zA-Z])(\d*)'")
 
@@ -122,11 +133,9 @@ def _dtype(source: Source, text: str, name: str) -> tuple[str, bool]:
             "holds Python objects, which only pickle can read and leakscope never does; save numeric arrays",
             tensor=name,
         )
-    code = NUMPY_CODES.get(match[2] + match[3]) if match else None
+    code = _CODES.get(match[2] + match[3]) if match else None
     if match is None or code is None:
-        raise source.error(
-            f"expected a dtype among {', '.join(NUMPY_CODES)}, got {show(text)}; convert it", tensor=name
-        )
+        raise source.error(f"expected a dtype among {', '.join(_CODES)}, got {show(text)}; convert it", tensor=name)
     return code, match[1] == ">" and itemsize(code) > 1
 
 
