@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from torch import nn
+
+from leakscope.errors import BadInputError
 
 MAX_NAME = 512
 # "w:0" is how TensorFlow names the first output of w, not a drive.
@@ -80,6 +82,49 @@ def _bare(name: str) -> str:
         del parts[0]
     # torch.compile and FSDP also wrap submodules, in the middle of a name.
     return ".".join(part for part in parts[:-1] if part not in _WRAPPERS) + "." + parts[-1]
+
+
+def match_state(given: Collection[str], wanted: Collection[str], *, optional: Collection[str] = ()) -> dict[str, str]:
+    """Return name in the file → name in the model for a state dict, where a wrapper stands in between.
+
+    Either all names of the model are those of the file behind one common prefix ("net.", "1."), or all of the
+    file are those of the model behind one ("module.", "model."). Names in `optional` may be absent from the file.
+
+    Raises:
+        BadInputError: No prefix fits, or several do; the message lists the first three names.
+    """
+    required = [name for name in wanted if name not in optional] or list(wanted)
+    candidates = [("", {name: name for name in given})]
+    candidates += [(prefix, {name: prefix + name for name in given}) for prefix in _prefixes(next(iter(given)), wanted)]
+    candidates += [(prefix, _strip_prefix(given, prefix)) for prefix in _prefixes(required[0], given)]
+    found = {prefix: mapping for prefix, mapping in candidates if set(required) <= set(mapping.values())}
+    whole = {prefix: m for prefix, m in found.items() if len(m) == len(given) and set(m.values()) <= set(wanted)}
+    if len(whole) == 1 or "" in whole:
+        return whole[""] if "" in whole else next(iter(whole.values()))
+    if len(found) > 1:
+        prefixes = ", ".join(map(repr, list(found)[:3]))
+        raise BadInputError(f"it fits behind several prefixes ({prefixes}); save the one network that is meant")
+    mapping = next(iter(found.values()), {})
+    missing = [name for name in required if name not in given and name not in mapping.values()]
+    extra = [name for name in given if mapping.get(name, name) not in wanted]
+    raise BadInputError(
+        f"{_first_three(missing, 'missing')}, {_first_three(extra, 'unexpected')}; "
+        "build the network the file was trained with"
+    )
+
+
+def _prefixes(name: str, among: Iterable[str]) -> list[str]:
+    """What stands before `name` in longer names that end with it."""
+    return [longer.removesuffix(name) for longer in among if longer.endswith("." + name)]
+
+
+def _strip_prefix(names: Iterable[str], prefix: str) -> dict[str, str]:
+    return {name: name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+
+
+def _first_three(names: list[str], word: str) -> str:
+    shown = ", ".join(names[:3])
+    return f"{len(names)} {word}" + (f" ({shown}{', …' if len(names) > 3 else ''})" if names else "")
 
 
 def find_tied_names(model: nn.Module) -> dict[str, str]:
