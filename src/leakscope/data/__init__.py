@@ -1,4 +1,4 @@
-"""Named data sets as batches of images in [0, 1], and how they are dealt out to clients."""
+"""Named data sets and the user's own data as batches, and how they are dealt out to clients."""
 
 from leakscope.data.load import info, is_available, load
 from leakscope.data.partitions import partition

@@ -1,15 +1,23 @@
-"""Choosing the reader by what a file contains; its name may only confirm it."""
+"""Tensors from and to files of any supported format.
+
+The reader is chosen by what a file contains; its name may only confirm it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
+import safetensors.torch
 from torch import Tensor
 
+from leakscope.errors import BadInputError
+from leakscope.files.atomic import write_atomic
+from leakscope.files.names import name_problem
 from leakscope.files.numpy_reader import MAGIC, read_npy, read_npz
-from leakscope.files.opening import Source
-from leakscope.files.safetensors_reader import read_safetensors
+from leakscope.files.opening import Source, open_source, show
+from leakscope.files.safetensors_reader import DTYPES, read_safetensors
 from leakscope.files.torch_reader import read_torch
 from leakscope.files.zips import open_zip
 
@@ -27,6 +35,33 @@ _READERS: dict[str, Callable[[Source], dict[str, Tensor]]] = {
     "torch": read_torch,
 }
 _ADVICE = "save tensors as safetensors, .npz or .pt with a current torch.save"
+
+
+def read_tensors(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of safetensors, .npz, .npy or .pt, on the CPU, and the metadata of safetensors.
+
+    Raises:
+        BadInputError: The file is not what it should be; nothing was loaded and nothing of it was executed.
+    """
+    with open_source(path, budget_mb=budget_mb) as source:
+        return read_any(source)
+
+
+def write_tensors(
+    path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> Path:
+    """Write tensors as safetensors; the file appears whole or not at all."""
+    storable = {name: _make_storable(name, value) for name, value in tensors.items()}
+    return write_atomic(path, safetensors.torch.save(storable, metadata=dict(metadata or {})))
+
+
+def _make_storable(name: str, value: Tensor) -> Tensor:
+    if problem := name_problem(name):
+        raise BadInputError(f"tensor {show(name)}: the name {problem}; rename it before saving")
+    if value.dtype not in DTYPES.values():
+        raise BadInputError(f"tensor {show(name)}: {value.dtype} cannot be saved; convert it to float32")
+    # A clone: safetensors refuses tensors that share memory, as tied weights do.
+    return value.detach().to("cpu").contiguous().clone()
 
 
 def read_any(source: Source) -> tuple[dict[str, Tensor], dict[str, str]]:

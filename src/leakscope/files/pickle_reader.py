@@ -11,8 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from leakscope.files.dtypes import STORAGE_CODES
-from leakscope.files.symbols import CALLS, VALUES, Global, Refused, TensorSpec, storage
+from leakscope.files.pickle_symbols import CALLS, STORAGE_CODES, VALUES, Global, Refused, TensorSpec, storage
 
 _MARK = object()
 _STOP = ord(".")

@@ -6,8 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from leakscope.files.dtypes import STORAGE_CODES, itemsize
+from leakscope.files.safetensors_reader import itemsize
 
+# torch storage → safetensors code.
+STORAGE_CODES: dict[str, str] = {
+    "torch.BoolStorage": "BOOL",
+    "torch.ByteStorage": "U8",
+    "torch.CharStorage": "I8",
+    "torch.ShortStorage": "I16",
+    "torch.IntStorage": "I32",
+    "torch.LongStorage": "I64",
+    "torch.HalfStorage": "F16",
+    "torch.BFloat16Storage": "BF16",
+    "torch.FloatStorage": "F32",
+    "torch.DoubleStorage": "F64",
+}
 # Names that occur in checkpoints as harmless values.
 VALUES = frozenset(
     {"torch.float16", "torch.bfloat16", "torch.float32", "torch.float64", "torch.int64", "torch.int32", "torch.bool"}

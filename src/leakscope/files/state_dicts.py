@@ -1,4 +1,4 @@
-"""An update from the weights before and after local training."""
+"""State dicts: which of their tensors are trained, and the update between two of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import torch
 from torch import Tensor
 
 from leakscope.errors import BadInputError
-from leakscope.files.buffers import split_buffers
 from leakscope.files.opening import show
 from leakscope.types import LocalTraining, SharedUpdate, Tensors
+
+_BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def split_buffers(tensors: Tensors) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return (parameters, buffers), judged by name where no model is at hand."""
+    parameters, buffers = {}, {}
+    for name, value in tensors.items():
+        (buffers if name.rsplit(".", 1)[-1] in _BUFFER_NAMES else parameters)[name] = value
+    return parameters, buffers
 
 
 def delta(
