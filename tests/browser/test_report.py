@@ -7,9 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from report_summaries import images_for, summary
-
-from leakscope.report import render, verdict
+from report_summaries import images_for, render, summary, verdict
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -35,7 +33,8 @@ pytestmark = [
 def page_file(tmp_path_factory):
     content = summary(seeds=1, victims=3)
     content["title"] = '<img src="https://leak.example/x.png" onerror="document.title=1"> & Söhne'
-    content["verdict"] = verdict(content["cells"], 18.0, defences=content["defences"], self_check=content["self_check"])
+    found = verdict(content["cells"], 18.0, defences=content["defences"], self_check=content["self_check"])
+    content["verdict"] = found.model_dump()
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(render(content, images_for(content), show_images=True), encoding="utf-8")
     return path

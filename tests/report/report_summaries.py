@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from leakscope import report
+from leakscope.report import CellRecord, DefenceCost, SelfCheck, Verdict
+
 ATTACKS = {
     "inverting-gradients": "Geiping et al., Inverting Gradients, NeurIPS 2020",
     "agic": "Xu et al., AGIC, SRDS 2022",
@@ -75,6 +78,32 @@ def cell(
         "notes": [],
     }
     return {**found, **fields}
+
+
+def records(*cells: dict[str, Any]) -> list[CellRecord]:
+    """Cells as the report reads them."""
+    return [CellRecord.model_validate(one) for one in cells]
+
+
+def render(content: dict[str, Any], images: Any, *, show_images: bool) -> str:
+    """The page of a summary as it stands in a file."""
+    return report.render(report.parse_summary(content), images, show_images=show_images)
+
+
+def verdict(
+    cells: list[dict[str, Any]],
+    threshold: float,
+    *,
+    defences: list[dict[str, Any]] | None = None,
+    self_check: dict[str, Any] | None = None,
+) -> Verdict:
+    """The verdict on cells as they stand in a file."""
+    return report.verdict(
+        records(*cells),
+        threshold,
+        defences=[DefenceCost.model_validate(row) for row in defences or []],
+        self_check=None if self_check is None else SelfCheck.model_validate(self_check),
+    )
 
 
 def summary(*, seeds: int = 2, victims: int = 4, seed: int = 7) -> dict[str, Any]:

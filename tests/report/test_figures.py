@@ -4,15 +4,15 @@ import math
 from xml.etree import ElementTree
 
 import pytest
-from report_summaries import cell, summary
+from report_summaries import cell, records, summary
 
+from leakscope.report import DefenceCost
 from leakscope.report.figures import convergence, success, tradeoff
-from leakscope.report.schema import parse_cells, parse_costs
 from leakscope.report.svg import nice_step, x_axis, y_axis
 
 SUMMARY = summary()
-CELLS = parse_cells(SUMMARY["cells"])
-COSTS = parse_costs(SUMMARY["defences"])
+CELLS = records(*SUMMARY["cells"])
+COSTS = [DefenceCost.model_validate(row) for row in SUMMARY["defences"]]
 
 
 def test_every_figure_is_well_formed_titled_and_described():
@@ -32,28 +32,28 @@ def test_one_convergence_chart_per_attack_with_a_line_per_defence():
 
 
 def test_curves_without_positive_numbers_are_not_drawn():
-    cells = parse_cells([cell(history=[math.nan, None, -1.0, 0.0, 2.0])])
+    cells = records(cell(history=[math.nan, None, -1.0, 0.0, 2.0]))
     assert convergence(cells) == []
 
 
 def test_long_histories_stay_small():
-    cells = parse_cells([cell(history=[1 / (1 + step) for step in range(100_000)])])
+    cells = records(cell(history=[1 / (1 + step) for step in range(100_000)]))
     assert len(str(convergence(cells)[0].svg)) < 6_000
 
 
 def test_success_counts_the_strongest_attack_on_each_image():
-    cells = parse_cells([cell("dlg", psnr=[10.0, 30.0]), cell("agic", psnr=[25.0, 12.0])])
+    cells = records(cell("dlg", psnr=[10.0, 30.0]), cell("agic", psnr=[25.0, 12.0]))
     assert "2 of 2 images above 18 dB" in str(success(cells, 18.0).svg)
 
 
 def test_a_perfect_copy_is_drawn():
-    cells = parse_cells([cell(psnr=[math.inf, 20.0])])
+    cells = records(cell(psnr=[math.inf, 20.0]))
     assert "inf" not in str(success(cells, 18.0).svg)
     assert "nan" not in str(success(cells, 18.0).svg)
 
 
 def test_nothing_to_draw():
-    failed = parse_cells([cell(status="nan")])
+    failed = records(cell(status="nan"))
     assert success(failed, 18.0) is None
     assert tradeoff(CELLS, []) is None
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from report_summaries import cell, images_for, summary
+from report_summaries import cell, images_for, render, summary
 
 from leakscope.errors import BadInputError
-from leakscope.report import render
 
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(1)>'</style></script>&amp;\u2028{{7*7}}\ud800"
 
@@ -241,6 +240,9 @@ def test_local_training_and_several_settings_make_several_matrices():
     [
         ({"schema": 2}, "schema"),
         ({"cells": [{"key": "ab"}]}, r"cells\.0"),
+        ({"cells": [{name: value for name, value in cell().items() if name != "scenario"}]}, r"cells\.0\.scenario"),
+        ({"cells": [cell(scores={"psnr": ["high"]})]}, r"cells\.0\.scores\.psnr"),
+        ({"cells": [cell(local={"lr": 0, "steps": 1, "batch_size": 1})]}, r"cells\.0\.local: .*lr > 0"),
         ({"threshold_psnr": "high"}, "threshold_psnr"),
         ({"title": None}, "title"),
     ],

@@ -5,12 +5,12 @@ import os
 
 import pytest
 import torch
-from report_summaries import images_for, summary
+from report_summaries import images_for, render, summary
 from safetensors.torch import save_file
 
 from leakscope.errors import BadInputError, StorageError
-from leakscope.report import render, write_report
-from leakscope.report.write import CellImages
+from leakscope.report import write_report
+from leakscope.report.gallery import CellImages
 
 
 @pytest.fixture

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from leakscope.report.grade import grade_example, verdict
-from leakscope.report.render import render
-from leakscope.report.write import write_report
+from leakscope.report.grades import grade_example
+from leakscope.report.render import render, write_report
+from leakscope.report.schema import CellRecord, DefenceCost, SelfCheck, Summary, Verdict, parse_summary
+from leakscope.report.verdict import verdict
 
-__all__ = ["grade_example", "render", "verdict", "write_report"]
+__all__ = [
+    "CellRecord",
+    "DefenceCost",
+    "SelfCheck",
+    "Summary",
+    "Verdict",
+    "grade_example",
+    "parse_summary",
+    "render",
+    "verdict",
+    "write_report",
+]

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from leakscope.report.levels import RECOGNISABLE, UNKNOWN, letter, level_example
-from leakscope.report.schema import Cell, DefenceCost, Number
+from leakscope.report.grades import RECOGNISABLE, UNKNOWN, letter, level_example
+from leakscope.report.schema import CellRecord, DefenceCost
 
 NO_DEFENCE = "none"
 # Cells in which there was nothing to attack: neither success nor failure.
@@ -24,7 +24,7 @@ ENOUGH_OK = 0.95
 class Example:
     """One private example of one cell, with its scores."""
 
-    cell: Cell
+    cell: CellRecord
     index: int
     psnr: float
     ssim: float | None
@@ -106,13 +106,12 @@ class Group:
         return sum(example.psnr > threshold for example in self.examples)
 
 
-def examples_of(cell: Cell) -> list[Example]:
+def examples_of(cell: CellRecord) -> list[Example]:
     """The scored examples of a cell; empty unless it ended ok."""
     if cell.status != "ok":
         return []
     found = []
-    scores = cell.scores
-    for index in range(len(scores.psnr)):
+    for index in range(len(cell.column("psnr"))):
         psnr = _psnr(cell, index)
         if psnr is None:
             continue
@@ -121,22 +120,22 @@ def examples_of(cell: Cell) -> list[Example]:
                 cell=cell,
                 index=index,
                 psnr=psnr,
-                ssim=_at(scores.ssim, index),
-                baseline=_at(scores.baseline_psnr, index),
-                lpips=_at(scores.lpips, index),
-                label_correct=scores.label_correct[index] if index < len(scores.label_correct) else None,
+                ssim=_at(cell, "ssim", index),
+                baseline=_at(cell, "baseline_psnr", index),
+                lpips=_at(cell, "lpips", index),
+                label_correct=None if (right := _at(cell, "label_correct", index)) is None else bool(right),
             )
         )
     return found
 
 
-def is_evidence(cell: Cell) -> bool:
+def is_evidence(cell: CellRecord) -> bool:
     """Whether the cell ended ok and every one of its scores is a number."""
-    count = len(cell.scores.psnr)
+    count = len(cell.column("psnr"))
     return cell.status == "ok" and count > 0 and all(_psnr(cell, index) is not None for index in range(count))
 
 
-def group(cells: Iterable[Cell]) -> Group:
+def group(cells: Iterable[CellRecord]) -> Group:
     """Collect the evidence of `cells`."""
     chosen = list(cells)
     return Group(
@@ -176,7 +175,7 @@ class DefenceEvidence:
         return level, self.both.best_psnr or 0.0, self.accuracy_drop or 0.0
 
 
-def by_defence(cells: Sequence[Cell], costs: Sequence[DefenceCost] = ()) -> list[DefenceEvidence]:
+def by_defence(cells: Sequence[CellRecord], costs: Sequence[DefenceCost] = ()) -> list[DefenceEvidence]:
     """Evidence per defence, in order of first appearance."""
     found = []
     for name in dict.fromkeys(cell.defence for cell in cells):
@@ -196,14 +195,13 @@ def by_defence(cells: Sequence[Cell], costs: Sequence[DefenceCost] = ()) -> list
     return found
 
 
-def _psnr(cell: Cell, index: int) -> float | None:
-    value = _at(cell.scores.psnr, index)
+def _psnr(cell: CellRecord, index: int) -> float | None:
+    value = _at(cell, "psnr", index)
     # JSON has no infinity: a perfect copy arrives without PSNR, and must not pass for a failed attack.
-    return math.inf if value is None and _at(cell.scores.mse, index) == 0 else value
+    return math.inf if value is None and _at(cell, "mse", index) == 0 else value
 
 
-def _at(values: Sequence[Number] | None, index: int) -> float | None:
-    if values is None or index >= len(values):
-        return None
-    value = values[index]
-    return None if value is None or math.isnan(value) else value
+def _at(cell: CellRecord, metric: str, index: int) -> float | None:
+    values = cell.column(metric)
+    value = values[index] if index < len(values) else None
+    return None if value is None or math.isnan(value) else float(value)

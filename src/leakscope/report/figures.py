@@ -9,10 +9,21 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from leakscope.report.evidence import NO_DEFENCE, Example, by_defence, examples_of
-from leakscope.report.levels import mark
-from leakscope.report.names import place_names
-from leakscope.report.schema import Cell, DefenceCost, Number
-from leakscope.report.svg import Point, chart, frame, join, polyline, rule, series_class, tag, x_axis, y_axis
+from leakscope.report.grades import mark
+from leakscope.report.schema import CellRecord, DefenceCost, Number
+from leakscope.report.svg import (
+    Point,
+    chart,
+    frame,
+    join,
+    place_names,
+    polyline,
+    rule,
+    series_class,
+    tag,
+    x_axis,
+    y_axis,
+)
 from leakscope.report.words import decibel
 
 _MOST_POINTS = 120
@@ -30,7 +41,7 @@ class Figure:
     left_out: int = 0
 
 
-def convergence(cells: Sequence[Cell]) -> list[Figure]:
+def convergence(cells: Sequence[CellRecord]) -> list[Figure]:
     """One chart per attack: matching loss along the run, log scale, one line per defence."""
     attacks = list(dict.fromkeys(cell.attack for cell in cells if _positive(cell.history)))
     return [
@@ -39,7 +50,7 @@ def convergence(cells: Sequence[Cell]) -> list[Figure]:
     ]
 
 
-def _converging(attack: str, cells: Sequence[Cell], *, name: str) -> Figure:
+def _converging(attack: str, cells: Sequence[CellRecord], *, name: str) -> Figure:
     curves: dict[str, list[Point]] = {}
     for cell in cells:
         points = _positive(cell.history)
@@ -65,7 +76,7 @@ def _converging(attack: str, cells: Sequence[Cell], *, name: str) -> Figure:
     return Figure(attack, svg, _legend(list(shown)), len(curves) - len(shown))
 
 
-def success(cells: Sequence[Cell], threshold: float) -> Figure | None:
+def success(cells: Sequence[CellRecord], threshold: float) -> Figure | None:
     """Share of images rebuilt better than x dB, per defence, the strongest attack on each image."""
     strongest = _strongest(cells)
     if not strongest:
@@ -92,7 +103,7 @@ def success(cells: Sequence[Cell], threshold: float) -> Figure | None:
     return Figure("Share of images above x dB", svg, _legend(list(shown)), len(strongest) - len(shown))
 
 
-def tradeoff(cells: Sequence[Cell], costs: Sequence[DefenceCost]) -> Figure | None:
+def tradeoff(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> Figure | None:
     """Worst PSNR against accuracy lost: the lower left corner is what one wants."""
     rows = [
         row
@@ -129,7 +140,7 @@ def _dot(across: float, down: float, grade: str) -> Markup:
     return circle + tag("text", grade, x=f"{across:.1f}", y=f"{down:.1f}", dy="0.35em", class_="dot-letter")
 
 
-def _strongest(cells: Sequence[Cell]) -> dict[str, list[float]]:
+def _strongest(cells: Sequence[CellRecord]) -> dict[str, list[float]]:
     """Per defence, the highest PSNR any attack reached on each image."""
     best: dict[str, dict[tuple[object, ...], float]] = {}
     for cell in cells:
@@ -172,7 +183,7 @@ def _capped(value: float) -> float:
     return min(100.0, max(-20.0, value))
 
 
-def _line_name(cell: Cell) -> str:
+def _line_name(cell: CellRecord) -> str:
     if cell.defence == NO_DEFENCE:
         return "no defence"
     return f"{cell.defence} · attacker knows it" if cell.adaptive else cell.defence

@@ -7,11 +7,16 @@ reconstructions costs one copy, and slider and difference view cost none.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
+from leakscope.errors import BadInputError
 from leakscope.report.evidence import Example
 from leakscope.report.images import data_uri, to_pixels
 
@@ -19,6 +24,8 @@ Images = Mapping[str, tuple[Tensor, Tensor]]
 # Markup of one card without names and of one picture without pixels, measured and rounded up.
 _CARD_BYTES = 1_800
 _PICTURE_BYTES = 110
+# Keys become file names; anything but hex could point outside the run's directory.
+_KEY = re.compile(r"[0-9a-f]{1,128}")
 # Escaping turns a quotation mark into five bytes.
 _ESCAPED = 5
 
@@ -100,3 +107,50 @@ def _card(
         if name not in known:
             new[name] = (data_uri(pixels), width, height)
     return Card(example, names[0], names[1], width, height), new
+
+
+class CellImages(Mapping[str, tuple[Tensor, Tensor]]):
+    """The image pairs of a run, read one cell at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        """Look for `<key>.safetensors` in `folder`."""
+        self._folder = folder
+        # Neighbouring examples often belong to one cell; memory holds no more than that.
+        self._last: tuple[str, tuple[Tensor, Tensor]] | None = None
+
+    def __getitem__(self, key: str) -> tuple[Tensor, Tensor]:
+        if self._last is None or self._last[0] != key:
+            path = self._path(key)
+            pair = _read_pair(path) if path.is_file() else None
+            # Not every run keeps images: a cell without them is simply not in this mapping.
+            if pair is None:
+                raise KeyError(key)
+            self._last = key, pair
+        return self._last[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.stem for path in sorted(self._folder.glob("*.safetensors")) if _KEY.fullmatch(path.stem))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _path(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise BadInputError(f"a cell key must be lower-case hex, got {key[:80]!r}; the summary was edited")
+        path = self._folder / f"{key}.safetensors"
+        if path.is_symlink():
+            raise BadInputError(f"{path} is a symbolic link; expected a file of this run, remove the link")
+        return path
+
+
+def _read_pair(path: Path) -> tuple[Tensor, Tensor] | None:
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BadInputError(f"{path} is not a readable safetensors file: {error}; delete it and resume") from error
+    missing = {"truth", "reconstruction"} - tensors.keys()
+    if len(missing) == 1:
+        raise BadInputError(
+            f"{path} lacks {missing.pop()}; it holds {', '.join(sorted(tensors))}; delete it and resume"
+        )
+    return None if missing else (tensors["truth"], tensors["reconstruction"])

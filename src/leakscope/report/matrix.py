@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leakscope.report.evidence import NO_DEFENCE, Group, group
-from leakscope.report.schema import Cell, DefenceCost
+from leakscope.report.schema import CellRecord, DefenceCost
+from leakscope.report.words import local_words
 
 _MOST_ATTACKS = 40
 _MOST_DEFENCES = 20
@@ -15,7 +16,7 @@ MOST_MATRICES = 12
 
 
 @dataclass(frozen=True)
-class Entry:
+class Contest:
     """One attack against one defence by one attacker; `words` replace figures when there are none."""
 
     group: Group
@@ -43,7 +44,7 @@ class Row:
 
     attack: str
     paper: str
-    entries: tuple[tuple[Entry, Entry | None], ...]
+    entries: tuple[tuple[Contest, Contest | None], ...]
 
 
 @dataclass(frozen=True)
@@ -61,25 +62,22 @@ class Matrix:
         return any(column.cost for column in self.columns)
 
 
-def matrices(cells: Sequence[Cell], costs: Sequence[DefenceCost]) -> list[Matrix]:
+def matrices(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> list[Matrix]:
     """One matrix per setting, the setting with the worst leak first."""
-    settings: dict[str, list[Cell]] = {}
+    settings: dict[str, list[CellRecord]] = {}
     for cell in cells:
         settings.setdefault(setting_of(cell), []).append(cell)
     order = sorted(settings.items(), key=lambda item: _badness(item[1]), reverse=True)
     return [_matrix(name, mine, costs) for name, mine in order]
 
 
-def setting_of(cell: Cell) -> str:
+def setting_of(cell: CellRecord) -> str:
     """Say in one line what is shared by all cells of a matrix."""
-    shared = "one gradient"
-    if cell.local is not None:
-        local = cell.local
-        shared = f"{local.amount} of {local.batch_size}, rate {local.lr:g}{local.method}"
+    shared = "one gradient" if cell.local is None else local_words(cell.local)
     return f"{cell.model} on {cell.data} · scenario {cell.scenario} · batch {cell.batch_size} · {shared}"
 
 
-def _matrix(setting: str, cells: Sequence[Cell], costs: Sequence[DefenceCost]) -> Matrix:
+def _matrix(setting: str, cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> Matrix:
     attacks = list(dict.fromkeys(cell.attack for cell in cells))
     names = sorted(dict.fromkeys(cell.defence for cell in cells), key=lambda name: name != NO_DEFENCE)
     columns = [
@@ -95,12 +93,12 @@ def _matrix(setting: str, cells: Sequence[Cell], costs: Sequence[DefenceCost]) -
     return Matrix(setting, tuple(columns), tuple(rows), left_out)
 
 
-def _row(attack: str, columns: Sequence[Column], cells: Sequence[Cell]) -> Row:
+def _row(attack: str, columns: Sequence[Column], cells: Sequence[CellRecord]) -> Row:
     mine = [cell for cell in cells if cell.attack == attack]
     entries = [
         (
-            _entry(mine, lambda cell, name=column.name: cell.defence == name and not cell.adaptive),
-            _entry(mine, lambda cell, name=column.name: cell.defence == name and cell.adaptive)
+            _contest(mine, lambda cell, name=column.name: cell.defence == name and not cell.adaptive),
+            _contest(mine, lambda cell, name=column.name: cell.defence == name and cell.adaptive)
             if column.adaptive
             else None,
         )
@@ -109,20 +107,20 @@ def _row(attack: str, columns: Sequence[Column], cells: Sequence[Cell]) -> Row:
     return Row(attack, mine[0].attack_paper, tuple(entries))
 
 
-def _entry(cells: Sequence[Cell], wanted: Callable[[Cell], bool]) -> Entry:
+def _contest(cells: Sequence[CellRecord], wanted: Callable[[CellRecord], bool]) -> Contest:
     found = group(cell for cell in cells if wanted(cell))
     if not found.statuses:
-        return Entry(found, "not run")
+        return Contest(found, "not run")
     if found.examples:
-        return Entry(found, "")
+        return Contest(found, "")
     counted = Counter("no score" if status == "ok" else status for status in found.statuses)
-    return Entry(found, ", ".join(counted))
+    return Contest(found, ", ".join(counted))
 
 
-def _cost(name: str, cell: Cell, costs: Sequence[DefenceCost]) -> DefenceCost | None:
+def _cost(name: str, cell: CellRecord, costs: Sequence[DefenceCost]) -> DefenceCost | None:
     return next((cost for cost in costs if (cost.name, cost.model, cost.data) == (name, cell.model, cell.data)), None)
 
 
-def _badness(cells: Sequence[Cell]) -> tuple[int, float, float]:
+def _badness(cells: Sequence[CellRecord]) -> tuple[int, float, float]:
     worst = group(cells).worst
     return worst.badness if worst else (-1, 0.0, 0.0)

@@ -1,9 +1,10 @@
-"""Summary and images in, one self-contained and inert HTML page out."""
+"""A run's summary and images in, one self-contained and inert HTML page out."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -13,8 +14,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from leakscope.report.gallery import Gallery, Images, build_gallery
-from leakscope.report.levels import mark
+from leakscope.errors import BadInputError
+from leakscope.files import write_atomic
+from leakscope.report.gallery import CellImages, Gallery, Images, build_gallery
+from leakscope.report.grades import mark
 from leakscope.report.schema import Summary, parse_summary
 from leakscope.report.view import all_examples, data_block, page_context
 from leakscope.report.words import decibel, plural
@@ -26,26 +29,53 @@ _RESERVE = 20_000
 _FOLDER = Path(__file__).parent / "templates"
 
 
-def render(summary: Mapping[str, Any], images: Images | None, *, show_images: bool) -> str:
+def write_report(directory: str | Path, *, show_images: bool = False) -> Path:
+    """Render `directory`/summary.json as `directory`/report.html and return its path.
+
+    The page replaces an older one in a single step: a reader never sees half of it.
+
+    Args:
+        directory: a run's directory.
+        show_images: also read `cells/<key>.safetensors` and show the private images.
+
+    Raises:
+        BadInputError: when the summary or an image file is missing or does not fit.
+        StorageError: when the page cannot be written.
+    """
+    folder = Path(directory)
+    summary = _read_summary(folder / "summary.json")
+    page = render(summary, CellImages(folder / "cells") if show_images else None, show_images=show_images)
+    return write_atomic(folder / "report.html", page.encode("utf-8"))
+
+
+def render(summary: Summary, images: Images | None, *, show_images: bool) -> str:
     """Return the report as one HTML page of at most 5 MB.
 
     Args:
-        summary: the content of `summary.json`, schema 1.
+        summary: what the run came to.
         images: per cell key the pair (truth, reconstruction), each [n, C, H, W] in [0, 1] and
             in the order of the cell's scores.
         show_images: whether private pixels may appear. Without it the page holds none.
-
-    Raises:
-        BadInputError: when `summary` does not fit the schema.
     """
-    parsed = parse_summary(summary)
-    context = page_context(parsed)
-    context["data"] = _data(parsed)
+    context = page_context(summary)
+    context["data"] = _data(summary)
     if not show_images:
         return _fill(context, gallery=None)
     bare = _fill(context, gallery=Gallery())
     budget = MAX_BYTES - _RESERVE - len(bare.encode())
-    return _fill(context, gallery=build_gallery(all_examples(parsed), images or {}, budget=budget))
+    return _fill(context, gallery=build_gallery(all_examples(summary), images or {}, budget=budget))
+
+
+def _read_summary(path: Path) -> Summary:
+    if not path.is_file():
+        raise BadInputError(f"no summary at {path}; expected a run's directory, made by `leakscope audit --out …`")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(f"{path} is not JSON: {error}; run the audit again to write it") from error
+    if not isinstance(content, dict):
+        raise BadInputError(f"{path} must hold one JSON object, got {type(content).__name__}")
+    return parse_summary(content)
 
 
 def _data(summary: Summary) -> Markup | None:

@@ -1,4 +1,6 @@
-"""The shape of `summary.json`, version 1, checked once so that nothing later has to guess.
+"""What a run came to, cell by cell and in all: the records that plan, workers, summary and page share.
+
+`Summary` is the shape of `summary.json`, version 1, checked once so that nothing later has to guess.
 
 Strings and lists are bounded here: a summary, however large or hostile, cannot make the page
 outgrow its size limit.
@@ -6,12 +8,14 @@ outgrow its size limit.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from leakscope.errors import BadInputError
+from leakscope.types import LocalTraining
 
 _LONGEST_TEXT = 2_000
 
@@ -23,6 +27,17 @@ def _clip(text: str) -> str:
 Text = Annotated[str, AfterValidator(_clip)]
 Texts = Annotated[list[Text], AfterValidator(lambda items: items[:200])]
 Number = float | None
+Score = float | bool | None
+Positive = Annotated[int, Field(ge=1)]
+
+
+def _measured_columns(columns: object) -> object:
+    # Version 0.1 wrote null for a metric that was not asked for.
+    return (
+        {name: values for name, values in columns.items() if values is not None}
+        if isinstance(columns, dict)
+        else columns
+    )
 
 
 class _Part(BaseModel):
@@ -30,50 +45,63 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Local(_Part):
-    """How a client trained before it shared a weight delta."""
+class PlannedAttack(_Part, extra="forbid"):
+    """An attack at `steps` `of` its own steps, from `restarts` starts; None leaves those as they are."""
 
-    lr: float
-    steps: int | None = None
-    batch_size: int = 1
-    epochs: int | None = None
-    optimiser: Text = "sgd"
-    momentum: float = 0.0
+    steps: Positive
+    of: Positive
+    restarts: Positive | None = None
 
-    @property
-    def amount(self) -> str:
-        """How much was trained, e.g. "4 local steps"."""
-        count, unit = (self.steps, "local step") if self.epochs is None else (self.epochs, "local epoch")
-        return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
-
-    @property
-    def method(self) -> str:
-        """What a reader must know besides rate and amount; empty for plain SGD."""
-        if self.optimiser != "sgd":
-            return f", {self.optimiser}"
-        return f", momentum {self.momentum:g}" if self.momentum else ""
+    @model_validator(mode="after")
+    def _not_longer(self) -> PlannedAttack:
+        if self.steps > self.of:
+            raise ValueError(f"an attack is never made longer: steps must be at most {self.of}, got {self.steps}")
+        return self
 
 
-class CellScores(_Part):
-    """One entry per private example."""
+class Planned(_Part, extra="forbid"):
+    """What a budget came to: the length of each attack, and the cells there was no time for, by label."""
 
-    psnr: list[Number] = []
-    ssim: list[Number] = []
-    mse: list[Number] = []
-    lpips: list[Number] | None = None
-    label_correct: list[bool | None] = []
-    baseline_psnr: list[Number] | None = None
+    attacks: dict[str, PlannedAttack] = {}
+    left_out: tuple[str, ...] = ()
 
 
-class Spread(_Part):
-    """Confidence interval of the median."""
+class MetricStats(_Part):
+    """How the values of one metric are spread over the examples of a cell."""
 
+    median: Number = None
+    worst: Number = None
+    mean: Number = None
+    q05: Number = None
+    q25: Number = None
+    q75: Number = None
+    q95: Number = None
     ci_low: Number = None
     ci_high: Number = None
+    n: int = 0
 
 
-class Cell(_Part):
-    """One attack under one defence, scenario and seed."""
+class AttackFindings(_Part):
+    """What an attack on one cell came to: the part of its record that a worker writes.
+
+    `scores` hold one value per example for each metric, and `baseline_psnr`: what a guess without the update reaches.
+    """
+
+    attack_paper: Text = ""
+    error: Text | None = None
+    message: Text = ""
+    where: Text = ""
+    n: int = 0
+    scores: Annotated[dict[str, list[Score]], BeforeValidator(_measured_columns)] = {}
+    stats: dict[str, MetricStats] = {}
+    loss: Number = None
+    history: list[Number] = []
+    evaluations: int = 0
+    notes: Texts = []
+
+
+class CellRecord(AttackFindings):
+    """One attack under one defence, scenario and seed: which cell it was, how it ended and what it came to."""
 
     key: Text
     model: Text
@@ -83,19 +111,28 @@ class Cell(_Part):
     scenario: Text
     seed: int
     status: Text
-    attack_paper: Text = ""
     adaptive: bool = False
-    local: Local | None = None
+    rounds: int = 1
+    local: LocalTraining | None = None
     victims: int = 1
     batch_size: int = 1
-    error: Text | None = None
-    n: int = 0
-    scores: CellScores = CellScores()
-    stats: dict[str, Spread] = {}
-    loss: Number = None
-    history: list[Number] = []
-    evaluations: int = 0
-    notes: Texts = []
+    limit: PlannedAttack | None = None
+
+    def column(self, metric: str) -> list[Score]:
+        """One value per example; empty where the metric was not computed."""
+        return self.scores.get(metric, [])
+
+
+class TrainingFindings(_Part):
+    """What a short training under a defence came to: what a worker writes of an accuracy cell."""
+
+    accuracy: float
+    ci: tuple[float, float]
+    final_loss: Number = None
+    nonzero_fraction: float = 1.0
+    diverged: bool = False
+    rounds: int = 0
+    paper: Text = ""
 
 
 class DefenceCost(_Part):
@@ -138,6 +175,15 @@ class SelfCheck(_Part):
     passed: bool = False
 
 
+class Budget(Planned):
+    """What a budget made of a run: lengths of attacks, cells without a result, and what a reader must know of it."""
+
+    seconds: Number = None
+    shortened: Texts = []
+    unfinished: int = 0
+    caution: Texts = []
+
+
 class Counts(_Part):
     """How many cells ended how."""
 
@@ -152,7 +198,7 @@ class Summary(_Part):
     version: Literal[1] = Field(alias="schema")
     title: Text
     leakscope: Text
-    cells: list[Cell]
+    cells: list[CellRecord]
     threshold_psnr: float
     command: Text = ""
     config: dict[str, Any] = {}
@@ -160,12 +206,17 @@ class Summary(_Part):
     code: dict[str, Any] = {}
     self_check: SelfCheck | None = None
     verdict: Verdict | None = None
+    budget: Budget | None = None
     scenarios: dict[str, ScenarioText] = {}
     defences: list[DefenceCost] = []
     counts: Counts | None = None
     not_tested: Texts = []
     reproduce: Texts = []
     timings: dict[str, Number] = {}
+
+    def to_json(self) -> str:
+        """The content of `summary.json`."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, allow_nan=False)
 
 
 def parse_summary(data: Mapping[str, Any]) -> Summary:
@@ -177,31 +228,15 @@ def parse_summary(data: Mapping[str, Any]) -> Summary:
     try:
         return Summary.model_validate(data)
     except ValidationError as error:
-        raise BadInputError(_explain("summary", error)) from error
+        raise BadInputError(_explain(error)) from error
 
 
-def parse_cells(cells: list[Mapping[str, Any]]) -> list[Cell]:
-    """Check a list of cells as found in `summary["cells"]`."""
-    try:
-        return [Cell.model_validate(cell) for cell in cells]
-    except ValidationError as error:
-        raise BadInputError(_explain("cell", error)) from error
-
-
-def parse_costs(rows: list[Mapping[str, Any]]) -> list[DefenceCost]:
-    """Check a list of defence costs as found in `summary["defences"]`."""
-    try:
-        return [DefenceCost.model_validate(row) for row in rows]
-    except ValidationError as error:
-        raise BadInputError(_explain("defence", error)) from error
-
-
-def _explain(what: str, error: ValidationError) -> str:
+def _explain(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"]) or "the top level"
     count = error.error_count()
     more = f" ({count - 1} more problems)" if count > 1 else ""
     return (
-        f"{what} does not fit schema 1 at {where}: {first['msg']}{more}; "
+        f"summary does not fit schema 1 at {where}: {first['msg']}{more}; "
         "write it again with `leakscope audit`, or check that the file was not edited"
     )

@@ -19,12 +19,11 @@ from leakscope.report.evidence import (
     is_evidence,
 )
 from leakscope.report.figures import convergence, success, tradeoff
-from leakscope.report.glossary import GLOSSARY
-from leakscope.report.grade import verdict
-from leakscope.report.levels import ASSUMED_BASELINE_DB, GRADES, NO_GAIN_DB
+from leakscope.report.grades import ASSUMED_BASELINE_DB, GRADES, NO_GAIN_DB
 from leakscope.report.matrix import MOST_MATRICES, matrices
-from leakscope.report.schema import Cell, Summary, Verdict
-from leakscope.report.words import decibel
+from leakscope.report.schema import CellRecord, Summary
+from leakscope.report.verdict import verdict
+from leakscope.report.words import GLOSSARY, decibel
 
 MOST_ROWS = 1_000
 _MOST_CONFIG = 60_000
@@ -34,7 +33,7 @@ _MOST_CONFIG = 60_000
 class CellRow:
     """One line of the table of all cells."""
 
-    cell: Cell
+    cell: CellRecord
     group: Group
     seconds: float | None
     labels: float | None
@@ -58,7 +57,8 @@ def page_context(summary: Summary) -> dict[str, Any]:
     rows = cell_rows(summary)
     return {
         "summary": summary,
-        "verdict": summary.verdict or _verdict(summary),
+        "verdict": summary.verdict
+        or verdict(cells, summary.threshold_psnr, defences=costs, self_check=summary.self_check),
         "defences": sorted(defences, key=lambda row: row.name != NO_DEFENCE)[:MOST_MATRICES],
         "key_numbers": key_numbers(summary, undefended, defences),
         "matrices": grids[:MOST_MATRICES],
@@ -104,7 +104,7 @@ def cell_rows(summary: Summary) -> list[CellRow]:
     """All cells, worst first, those without a result last."""
     rows = []
     for cell in summary.cells:
-        labels = [flag for flag in cell.scores.label_correct if flag is not None]
+        labels = [bool(flag) for flag in cell.column("label_correct") if flag is not None]
         right = sum(labels) / len(labels) if labels and cell.status == "ok" else None
         rows.append(CellRow(cell, group([cell]), summary.timings.get(cell.key), right))
     return sorted(rows, key=_row_badness, reverse=True)
@@ -130,16 +130,6 @@ def data_block(summary: Summary, *, limit: int) -> str | None:
 def all_examples(summary: Summary) -> list[Any]:
     """Every scored example of the run."""
     return [example for cell in summary.cells for example in examples_of(cell)]
-
-
-def _verdict(summary: Summary) -> Verdict:
-    found = verdict(
-        [cell.model_dump() for cell in summary.cells],
-        summary.threshold_psnr,
-        defences=[cost.model_dump() for cost in summary.defences],
-        self_check=summary.self_check.model_dump() if summary.self_check else None,
-    )
-    return Verdict.model_validate(found)
 
 
 def _row_badness(row: CellRow) -> tuple[int, float, float]:

@@ -1,4 +1,4 @@
-"""Sentences of the verdict, for readers who know neither attacks nor decibels."""
+"""Sentences of the verdict and the glossary, for readers who know neither attacks nor decibels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,64 @@ from collections import Counter
 from collections.abc import Sequence
 
 from leakscope.report.evidence import NO_DEFENCE, DefenceEvidence, Example, Group
-from leakscope.report.levels import GRADES, RECOGNISABLE
-from leakscope.report.schema import Cell, SelfCheck
+from leakscope.report.grades import GRADES, RECOGNISABLE
+from leakscope.report.schema import CellRecord, SelfCheck
+from leakscope.types import LocalTraining
 
 _NAMED_CELLS = 5
+
+# Plain-language meaning of every measure on the page.
+GLOSSARY: tuple[tuple[str, str], ...] = (
+    (
+        "PSNR (dB)",
+        "How close a reconstruction is to the original, pixel by pixel: 10·log₁₀(1 / MSE) with pixels in [0, 1]. "
+        "Higher means more was given away. Every 10 dB is a ten times smaller squared error. On small photographs a "
+        "person usually recognises the content from about 17 dB on, and 30 dB is hard to tell from the original.",
+    ),
+    (
+        "SSIM",
+        "Structural similarity: how well edges and texture agree, 0 for none and 1 for identical. "
+        "It notices shapes that PSNR misses, and forgives an overall change of brightness that PSNR punishes.",
+    ),
+    ("MSE", "Mean squared error over all pixels, pixels in [0, 1]. Lower means more was given away."),
+    ("LPIPS", "Distance between deep features of both images. Lower means more alike to a human eye."),
+    (
+        "Guess, baseline",
+        "PSNR that someone reaches without the update at all. Only what exceeds it was given away by the update.",
+    ),
+    (
+        "Worst, median",
+        "Worst is the image of which most was given away. It decides the grade, because privacy is lost one person at "
+        "a time. The median is the typical image.",
+    ),
+    (
+        "Label right",
+        "Share of examples whose class the attacker named correctly, whatever the picture looks like.",
+    ),
+    (
+        "Attacker: unaware, knows it",
+        "The unaware attacker acts as if there were no defence. The other knows which defence is on and adapts to it. "
+        "A defence is judged by whichever of both gets more.",
+    ),
+    (
+        "Accuracy lost (points)",
+        "Accuracy without a defence minus accuracy with it, in percentage points, after the same training.",
+    ),
+    ("Step time ×, upload ×", "Time of one client step and bytes sent, relative to no defence."),
+    (
+        "Matching loss",
+        "What an attack minimises: the distance between the update it would cause and the update it saw. "
+        "A small loss does not prove a good picture, nor a large one a safe one.",
+    ),
+    (
+        "ok, diverged, nan, oom, timeout, error",
+        "How an attack ended. Only ok counts as evidence. The others are failures of the attack, never protection.",
+    ),
+    (
+        "refused, sealed",
+        "Nothing could be attacked: the scenario withholds what the attack needs, or the update was encrypted.",
+    ),
+)
 
 _CAN = (
     "learns no more about private images than a guess would tell",
@@ -32,6 +86,11 @@ def decibel(value: float | None) -> str:
 def plural(count: int, noun: str) -> str:
     """Format '1 image', '2 images'."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def local_words(local: LocalTraining) -> str:
+    """Say how a client trained before it shared its update."""
+    return f"{local.steps} local steps of {local.batch_size}, rate {local.lr:g}"
 
 
 def what_was_rebuilt(judged: Group) -> str:
@@ -108,7 +167,7 @@ def self_check_words(check: SelfCheck | None, everything: Group) -> str:
     return f"{finished}, and the self-check recovered a planted image at {decibel(check.psnr)}."
 
 
-def failures(cells: Sequence[Cell]) -> str:
+def failures(cells: Sequence[CellRecord]) -> str:
     """List the cells that failed: how many of each kind, and the first few by name."""
     if not cells:
         return ""
@@ -131,7 +190,7 @@ def _scores(example: Example) -> str:
     return ", ".join(parts)
 
 
-def _defence(cell: Cell) -> str:
+def _defence(cell: CellRecord) -> str:
     if cell.defence == NO_DEFENCE:
         return "no defence"
     return f"{cell.defence}, known to the attacker" if cell.adaptive else cell.defence

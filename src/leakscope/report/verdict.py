@@ -7,8 +7,7 @@ two attackers, the one unaware of it and the one who knows it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from leakscope.report.evidence import (
     ENOUGH_OK,
@@ -20,8 +19,8 @@ from leakscope.report.evidence import (
     group,
     is_evidence,
 )
-from leakscope.report.levels import GRADES, UNKNOWN, grade_example
-from leakscope.report.schema import Cell, SelfCheck, parse_cells, parse_costs
+from leakscope.report.grades import GRADES, UNKNOWN
+from leakscope.report.schema import CellRecord, DefenceCost, SelfCheck, Verdict
 from leakscope.report.words import (
     best_defence,
     broken_by_knowledge,
@@ -31,39 +30,34 @@ from leakscope.report.words import (
     what_was_rebuilt,
 )
 
-__all__ = ["grade_example", "verdict"]
-
 
 def verdict(
-    cells: Sequence[Mapping[str, Any]],
+    cells: Sequence[CellRecord],
     threshold_psnr: float,
     *,
-    defences: Sequence[Mapping[str, Any]] = (),
-    self_check: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return `{"grade", "status", "headline", "sentences"}` for a run.
+    defences: Sequence[DefenceCost] = (),
+    self_check: SelfCheck | None = None,
+) -> Verdict:
+    """Judge a run.
 
     `status` is "leak" when an undefended image exceeds `threshold_psnr`, "within" when none
     does, and "inconclusive" when fewer than 95 % of the attackable cells ended ok or the
     self-check failed: an attack that broke down says nothing about protection.
 
     Args:
-        cells: `summary["cells"]`.
+        cells: the attacks that were run.
         threshold_psnr: PSNR in dB above which an image counts as leaked.
-        defences: `summary["defences"]`, for what protection costs.
-        self_check: `summary["self_check"]`.
+        defences: what protection costs.
+        self_check: the known-answer attack, where one was run.
     """
-    parsed = parse_cells(list(cells))
-    rows = by_defence(parsed, parse_costs(list(defences)))
-    check = SelfCheck.model_validate(self_check) if self_check is not None else None
-    judged = _judged(parsed)
-    everything = group(parsed)
-    if not everything.trusted or not judged.trusted or (check is not None and not check.passed):
-        return _inconclusive(parsed, judged=judged, rows=rows, check=check)
-    return _conclusive(judged, rows=rows, threshold=threshold_psnr, check=check, everything=everything)
+    rows = by_defence(cells, defences)
+    judged, everything = _judged(cells), group(cells)
+    if not everything.trusted or not judged.trusted or (self_check is not None and not self_check.passed):
+        return _inconclusive(cells, judged=judged, rows=rows, check=self_check)
+    return _conclusive(judged, rows=rows, threshold=threshold_psnr, check=self_check, everything=everything)
 
 
-def _judged(cells: Sequence[Cell]) -> Group:
+def _judged(cells: Sequence[CellRecord]) -> Group:
     # A run of defended cells only is judged by what it contains.
     plain = [cell for cell in cells if cell.defence == NO_DEFENCE]
     return group(plain or cells)
@@ -76,7 +70,7 @@ def _conclusive(
     threshold: float,
     check: SelfCheck | None,
     everything: Group,
-) -> dict[str, Any]:
+) -> Verdict:
     worst = judged.worst
     level = worst.level if worst else 0
     sentences = [
@@ -86,21 +80,21 @@ def _conclusive(
         broken_by_knowledge(rows),
         self_check_words(check, everything),
     ]
-    return {
-        "grade": GRADES[level].letter,
-        "status": "leak" if judged.above(threshold) else "within",
-        "headline": GRADES[level].headline,
-        "sentences": [sentence for sentence in sentences if sentence],
-    }
+    return Verdict(
+        grade=GRADES[level].letter,
+        status="leak" if judged.above(threshold) else "within",
+        headline=GRADES[level].headline,
+        sentences=[sentence for sentence in sentences if sentence],
+    )
 
 
 def _inconclusive(
-    cells: Sequence[Cell],
+    cells: Sequence[CellRecord],
     *,
     judged: Group,
     rows: Sequence[DefenceEvidence],
     check: SelfCheck | None,
-) -> dict[str, Any]:
+) -> Verdict:
     everything = group(cells)
     failed = [cell for cell in cells if cell.status not in NOT_ATTACKABLE and not is_evidence(cell)]
     sentences = [_why(everything, judged, check), failures(failed)]
@@ -108,12 +102,12 @@ def _inconclusive(
         sentences.append("What did finish is a lower bound. " + what_was_rebuilt(judged))
         sentences.append(broken_by_knowledge(rows))
     sentences.append("Fix the failed attacks (more memory, more time, other settings) and run the same command again.")
-    return {
-        "grade": UNKNOWN,
-        "status": "inconclusive",
-        "headline": "This run cannot tell whether updates are safe",
-        "sentences": [sentence for sentence in sentences if sentence],
-    }
+    return Verdict(
+        grade=UNKNOWN,
+        status="inconclusive",
+        headline="This run cannot tell whether updates are safe",
+        sentences=[sentence for sentence in sentences if sentence],
+    )
 
 
 def _why(everything: Group, judged: Group, check: SelfCheck | None) -> str:
