@@ -157,6 +157,8 @@ class Observation:
     """All that a server in `scenario` sees. A field is None when it was not granted.
 
     `contradictions` are those of the notes by which the update is not what it was declared to be.
+    `earlier` is what the same client sent in earlier rounds, oldest first, each with its own global model.
+    `secret` is what a malicious server kept when it crafted the model.
     """
 
     model: nn.Module
@@ -173,6 +175,8 @@ class Observation:
     batch_statistics: Tensors | None = None
     notes: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+    earlier: tuple[Observation, ...] = ()
+    secret: object = None
 
     @property
     def device(self) -> torch.device:
@@ -186,11 +190,24 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class JointExamples:
+    """All different examples behind several updates of one client.
+
+    `members` holds, for every update, the places of its examples in `inputs` and `targets`, oldest first.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    members: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class Reconstruction:
     """What an attack returned. `loss` is the matching distance *at* `inputs` and `targets`.
 
     `history` is that distance along the run; `target_probabilities` holds soft labels where
-    an attack optimised them, and is then what the loss was computed with.
+    an attack optimised them, and is then what the loss was computed with. Where updates of several
+    rounds were matched together, `joint` holds all their examples: `loss` is the distance of all updates there.
     """
 
     inputs: Tensor
@@ -201,6 +218,7 @@ class Reconstruction:
     target_probabilities: Tensor | None = None
     evaluations: int = 0
     notes: tuple[str, ...] = ()
+    joint: JointExamples | None = None
 
 
 @dataclass(frozen=True)

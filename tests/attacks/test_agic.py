@@ -12,10 +12,10 @@ from torch import nn
 
 from leakscope.attacks.agic import Agic, agic, one_batch_cosine
 from leakscope.attacks.agic_epochs import recognise
+from leakscope.attacks.shared_examples import match_examples, pooled_errors, shared_examples
 from leakscope.client import share
 from leakscope.errors import BadInputError, KnowledgeError, UsageError
 from leakscope.matching.distances import Cosine
-from leakscope.matching.epochs import match_examples, pooled_errors, shared_examples
 from leakscope.matching.facts import Sparse
 from leakscope.matching.layer_weights import LayerWeighted
 from leakscope.matching.optimisers import Adam

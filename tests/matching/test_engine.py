@@ -7,10 +7,11 @@ import torch
 
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine, SquaredL2
-from leakscope.matching.engine import Problem, Stop, run
+from leakscope.matching.engine import run
 from leakscope.matching.lbfgs import LBFGS
 from leakscope.matching.optimisers import SGD, Adam, Evaluation, Optimiser, State
 from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.problem import Part, Problem, Stop
 from leakscope.matching.replays import AsKnown
 from leakscope.rng import generator, uniform
 from leakscope.types import Status
@@ -21,9 +22,8 @@ OPTIMISERS = {"adam": Adam(lr=0.05), "sgd": SGD(lr=0.02), "lbfgs": LBFGS(inner=1
 
 def problem_of(optimiser, *, seen=None, steps=12, stop=None, distance=None, penalties=(), model=None):
     seen = seen or [seen_of(model or dense(), batch_of([2]))]
-    return Problem(
-        seen, Pixels(), AsKnown(), distance or SquaredL2(), penalties, optimiser, steps=steps, stop=stop or Stop()
-    )
+    part = Part(seen, distance or SquaredL2())
+    return Problem((part,), Pixels(), AsKnown(), penalties, optimiser, steps=steps, stop=stop or Stop())
 
 
 def starts(groups: int, *, seed: int = 3) -> torch.Tensor:
@@ -206,7 +206,7 @@ def test_batch_normalisation_in_either_mode_is_matched_without_touching_the_mode
     begin = uniform((1, 2, 1, 6, 6), generator(0), like=torch.empty(0, dtype=torch.float64))
     outcome = run(problem_of(Adam(lr=0.05), seen=[seen], distance=Cosine()), {"inputs": begin}, torch.tensor([[2, 1]]))
     assert float(outcome.distance) < float(outcome.history[0])
-    assert outcome.route.startswith("plain" if training else "structured")
+    assert outcome.routes[0].startswith("plain" if training else "structured")
     assert all(torch.equal(value, before[name]) for name, value in seen.model.state_dict().items())
 
 
@@ -239,7 +239,7 @@ class Dimmed:
 
 def test_a_candidate_of_several_variables_with_labels_of_its_own():
     seen = seen_of(dense(), batch_of([2]))
-    problem = Problem([seen], Dimmed(), AsKnown(), SquaredL2(), (TotalVariation(1e-6),), LBFGS(), steps=12)
+    problem = Problem((Part([seen], SquaredL2()),), Dimmed(), AsKnown(), (TotalVariation(1e-6),), LBFGS(), steps=12)
     start = {name: value[None] for name, value in Dimmed().start(seen, 1, generator(0)).items()}
     outcome = run(problem, start, None)
     assert float(outcome.distance[0]) < 1e-3 * float(outcome.history[0, 0])

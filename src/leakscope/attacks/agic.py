@@ -8,12 +8,12 @@ from typing import Literal
 
 import torch
 
-from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, evaluate_jointly, reconstruct_jointly
+from leakscope.attack import Watch
+from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, JointAttack, Rounds
 from leakscope.client import replay_gradient, replay_local, trainable
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine
-from leakscope.matching.engine import Watch
 from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.layer_weights import BatchNorm, LayerWeighted
 from leakscope.matching.optimisers import Adam, accelerated
@@ -65,13 +65,13 @@ class Agic(GradientMatching):
 
         `epochs` numbers the epoch of every update; without it each update is an epoch of its own.
         """
-        return reconstruct_jointly(self, self.several, seen, seed=seed, epochs=_numbered(seen, epochs))
+        return JointAttack(self, self.several).reconstruct(Rounds.of(seen, epochs), seed=seed)
 
     def evaluate_epochs(
         self, seen: Sequence[Observation], found: EpochsReconstruction, *, epochs: Sequence[int] | None = None
     ) -> float:
         """The joint distance at what `reconstruct_epochs` found, computed afresh."""
-        return evaluate_jointly(self, self.several, seen, found, epochs=_numbered(seen, epochs))
+        return JointAttack(self, self.several).evaluate(Rounds.of(seen, epochs), found.examples)
 
 
 def agic(
@@ -144,6 +144,3 @@ def _notes(seen: Observation, found: Reconstruction) -> tuple[str, ...]:
         notes.append(said + advice if invalid else said)
     return tuple(notes)
 
-
-def _numbered(seen: Sequence[Observation], epochs: Sequence[int] | None) -> Sequence[int]:
-    return range(len(seen)) if epochs is None else epochs

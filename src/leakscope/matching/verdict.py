@@ -21,12 +21,12 @@ _ENDINGS = {
 _NOTICEABLE = 0.02
 
 
-def of_nothing(distance: Distance, target: Grouped) -> float:
+def distance_of_zero(distance: Distance, target: Grouped) -> float:
     """The distance between one observed update and an update of zeros."""
     return float(distance.value({name: torch.zeros_like(value) for name, value in target.items()}, target)[0])
 
 
-def judged(seen: Observation, found: Reconstruction, *, assumed: int, nothing: float) -> tuple[Status, tuple[str, ...]]:
+def judge(seen: Observation, found: Reconstruction, *, assumed: int, nothing: float) -> tuple[Status, tuple[str, ...]]:
     """The status of a run, and the notes that explain it.
 
     `assumed` is the number of examples the run rebuilt, `nothing` the distance at an update of zeros.
