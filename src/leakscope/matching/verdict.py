@@ -31,7 +31,7 @@ def judge(seen: Observation, found: Reconstruction, *, assumed: int, nothing: fl
 
     `assumed` is the number of examples the run rebuilt, `nothing` the distance at an update of zeros.
     """
-    contradictions = (*seen.contradictions, *_more_than(seen, assumed))
+    contradictions = (*seen.contradictions, *_contradict_count(seen, assumed))
     added = tuple(one for one in contradictions if one not in seen.notes)
     if found.status is not Status.OK:
         return found.status, (*added, *_ENDINGS.get(found.status, ()))
@@ -45,7 +45,7 @@ def judge(seen: Observation, found: Reconstruction, *, assumed: int, nothing: fl
     return Status.OK, added
 
 
-def _more_than(seen: Observation, assumed: int) -> tuple[str, ...]:
+def _contradict_count(seen: Observation, assumed: int) -> tuple[str, ...]:
     """A note where the number of examples is only assumed, and the update shows labels of more."""
     if seen.num_examples is not None:
         return ()
