@@ -18,6 +18,7 @@ from leakscope.matching.optimisers import seeded
 from leakscope.matching.problem import Part, Problem, plain_distance
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.variables import Variables, stack_groups
+from leakscope.matching.verdict import distance_of_zero, judge
 from leakscope.types import JointExamples, Observation, Reconstruction, Status
 
 Members = tuple[tuple[int, ...], ...]
@@ -90,12 +91,7 @@ class EpochsReconstruction:
     def of_update(self, place: int) -> Reconstruction:
         """The examples behind one update, in the order of its own first reconstruction."""
         chosen = list(self.members[place])
-        return replace(
-            self.joint,
-            inputs=self.joint.inputs[chosen],
-            targets=_labels(self.joint)[chosen],
-            joint=self.examples,
-        )
+        return replace(self.joint, inputs=self.joint.inputs[chosen], targets=_labels(self.joint)[chosen])
 
 
 @dataclass(frozen=True)
@@ -120,10 +116,37 @@ class JointAttack:
         outcome = run(problem, start, labels.expand(self.attack.restarts, -1), watch=watch)
         return EpochsReconstruction(_choose(outcome, alone), members, alone)
 
+    def reconstruct_latest(self, rounds: Rounds, *, seed: int, watch: Watch | None = None) -> Reconstruction:
+        """The examples behind the latest update, from all of them; judged as the run of one update is."""
+        together = self.reconstruct(rounds, seed=seed, watch=watch)
+        found = replace(together.of_update(-1), joint=together.examples)
+        parts, replay = self.problem(rounds, together.members).parts, self.attack.replay
+        goals = [{name: value[None] for name, value in replay.target(part.seen[0]).items()} for part in parts]
+        nothing = sum(
+            part.weight * distance_of_zero(part.distance, goal) for part, goal in zip(parts, goals, strict=True)
+        )
+        # An update that is not what it was declared to be spoils what is found from all of them.
+        against = tuple(dict.fromkeys(one for seen in rounds.seen for one in seen.contradictions))
+        latest = replace(rounds.seen[-1], notes=found.notes, contradictions=against)
+        status, remarks = judge(latest, found, assumed=len(found.inputs), nothing=nothing)
+        return replace(found, status=status, notes=(*found.notes, *remarks))
+
     def evaluate(self, rounds: Rounds, examples: JointExamples) -> float:
         """Σ γ_k D_k at `examples`, computed again by plain differentiation."""
+        if len(examples.members) != len(rounds.seen):
+            raise BadInputError(
+                f"a reconstruction from {len(examples.members)} updates cannot be evaluated on {len(rounds.seen)}; "
+                "pass the observation it was made from, with its earlier rounds"
+            )
         problem = self.problem(rounds, examples.members)
         return float(plain_distance(problem, examples.inputs, examples.targets))
+
+    def evaluate_latest(self, rounds: Rounds, found: Reconstruction, examples: JointExamples) -> float:
+        """The same with `found` in place of the examples behind the latest update."""
+        own = list(examples.members[-1])
+        inputs, targets = examples.inputs.clone(), examples.targets.clone()
+        inputs[own], targets[own] = found.inputs, _labels(found)
+        return self.evaluate(rounds, JointExamples(inputs, targets, examples.members))
 
     def problem(self, rounds: Rounds, members: Members) -> Problem:
         """All updates as parts of one problem."""
