@@ -144,6 +144,8 @@ def test_victims_of_one_model_are_matched_each_with_its_own_update():
     outcome = run(both, {"inputs": begin}, torch.tensor([[1], [1], [3], [3]]))
     for row, victim in enumerate([victims[0]] * 2 + [victims[1]] * 2):
         torch.testing.assert_close(outcome.images[row], victim.inputs, rtol=0, atol=2e-2)
+        own = problem_of(LBFGS(), seen=[seen_of(model, victim)])
+        assert torch.equal(outcome.distance[row], plain_distance(own, outcome.images[row], victim.targets))
 
 
 def test_a_run_ends_when_every_group_is_close_enough():
