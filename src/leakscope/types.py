@@ -143,6 +143,8 @@ class Observation:
         contradictions: those of the notes by which the update is not what it was declared to be.
         task: what the network is for: how its output is checked and decoded.
         order: positions of the examples of every local step, where that order was granted and is not the plain one.
+        earlier: what the same client sent in earlier rounds, oldest first, each with its own global model.
+        secret: what a malicious server kept when it crafted the model.
     """
 
     model: nn.Module
@@ -161,6 +163,8 @@ class Observation:
     contradictions: tuple[str, ...] = ()
     task: Task = field(default_factory=Classification)
     order: Order | None = None
+    earlier: tuple[Observation, ...] = ()
+    secret: object = None
 
     @property
     def device(self) -> torch.device:
@@ -174,11 +178,24 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class JointExamples:
+    """All different examples behind several updates of one client.
+
+    `members` holds, for every update, the places of its examples in `inputs` and `targets`, oldest first.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    members: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class Reconstruction:
     """What an attack returned. `loss` is the matching distance *at* `inputs` and `targets`.
 
     `history` is that distance along the run; `target_probabilities` holds soft labels where
-    an attack optimised them, and is then what the loss was computed with.
+    an attack optimised them, and is then what the loss was computed with. Where updates of several
+    rounds were matched together, `joint` holds all their examples: `loss` is the distance of all updates there.
     """
 
     inputs: Tensor
@@ -189,6 +206,7 @@ class Reconstruction:
     target_probabilities: Tensor | None = None
     evaluations: int = 0
     notes: tuple[str, ...] = ()
+    joint: JointExamples | None = None
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
-from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, evaluate_jointly, reconstruct_jointly
+from leakscope import rng as random
+from leakscope.attack import Watch
+from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, JointAttack, Rounds
 from leakscope.client import replay_gradient, replay_local, trainable
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine
-from leakscope.matching.engine import Watch
 from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.layer_weights import BatchNorm, LayerWeighted
 from leakscope.matching.optimisers import Adam, accelerated
@@ -51,12 +52,33 @@ class Agic(GradientMatching):
 
     several: EpochOptions = field(default_factory=lambda: EpochOptions(pre_steps=100))
 
+    joins_rounds: ClassVar[bool] = True
+
+    def reconstruct(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction:
+        """Rebuild the examples behind one update; together with the client's earlier ones where there are any."""
+        if not seen.earlier:
+            return self.reconstruct_many([seen], seed, watch=watch)[0]
+        return self._joint.reconstruct_latest(_rounds_of(seen), seed=seed, watch=watch)
+
     def reconstruct_many(
         self, seen: Sequence[Observation], seed: int = 0, *, watch: Watch | None = None
     ) -> list[Reconstruction]:
-        """Rebuild the examples of several victims of one model."""
-        found = super().reconstruct_many(seen, seed, watch=watch)
-        return [replace(rec, notes=(*rec.notes, *_notes(one, rec))) for one, rec in zip(seen, found, strict=True)]
+        """Rebuild the examples of several victims of one model: those of one round in lockstep."""
+        places = [place for place, one in enumerate(seen) if not one.earlier]
+        single = [seen[place] for place in places]
+        found = dict(zip(places, super().reconstruct_many(single, seed, watch=watch), strict=True))
+        for place, one in enumerate(seen):
+            if one.earlier:
+                found[place] = self.reconstruct(one, random.child_seed(seed, "victim", place), watch=watch)
+            else:
+                found[place] = replace(found[place], notes=(*found[place].notes, *_notes(one, found[place])))
+        return [found[place] for place in range(len(seen))]
+
+    def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
+        """The matching distance again: of all rounds where the reconstruction was made from several."""
+        if reconstruction.joint is None:
+            return super().evaluate(seen, reconstruction)
+        return self._joint.evaluate_latest(_rounds_of(seen), reconstruction, reconstruction.joint)
 
     def reconstruct_epochs(
         self, seen: Sequence[Observation], seed: int = 0, *, epochs: Sequence[int] | None = None
@@ -65,13 +87,17 @@ class Agic(GradientMatching):
 
         `epochs` numbers the epoch of every update; without it each update is an epoch of its own.
         """
-        return reconstruct_jointly(self, self.several, seen, seed=seed, epochs=_numbered(seen, epochs))
+        return self._joint.reconstruct(Rounds.of(seen, epochs), seed=seed)
 
     def evaluate_epochs(
         self, seen: Sequence[Observation], found: EpochsReconstruction, *, epochs: Sequence[int] | None = None
     ) -> float:
-        """The joint distance at what `reconstruct_epochs` found, computed afresh."""
-        return evaluate_jointly(self, self.several, seen, found, epochs=_numbered(seen, epochs))
+        """The joint distance at what `reconstruct_epochs` found, computed again."""
+        return self._joint.evaluate(Rounds.of(seen, epochs), found.examples)
+
+    @property
+    def _joint(self) -> JointAttack:
+        return JointAttack(self, self.several)
 
 
 def agic(
@@ -139,6 +165,10 @@ def one_batch_cosine(seen: Observation, found: Reconstruction, local: LocalTrain
     return -float((dot(change, once) / lengths.clamp_min(torch.finfo(lengths.dtype).tiny)).detach())
 
 
+def _rounds_of(seen: Observation) -> Rounds:
+    return Rounds.of((*seen.earlier, seen))
+
+
 def _notes(seen: Observation, found: Reconstruction) -> tuple[str, ...]:
     notes = []
     local = seen.local if seen.update.kind == "delta" else None
@@ -152,6 +182,3 @@ def _notes(seen: Observation, found: Reconstruction) -> tuple[str, ...]:
         notes.append(said + advice if invalid else said)
     return tuple(notes)
 
-
-def _numbered(seen: Sequence[Observation], epochs: Sequence[int] | None) -> Sequence[int]:
-    return range(len(seen)) if epochs is None else epochs

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leakscope import rng as random
+from leakscope.attack import Watch
 from leakscope.client import trainable
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates import Candidate, GeneratesLabels, Pixels
@@ -23,16 +24,17 @@ from leakscope.matching.distances import (
     is_scale_free,
     within_noise,
 )
-from leakscope.matching.engine import Keep, Outcome, Problem, Stop, Watch, run
+from leakscope.matching.engine import Outcome, run
 from leakscope.matching.facts import Bounded, Fact, Sparse
 from leakscope.matching.label_rules.soft import likeliest
 from leakscope.matching.labels import ExplainsLabels, LabelRule, estimate_count
 from leakscope.matching.optimisers import Optimiser, accelerated, seeded
 from leakscope.matching.penalties import Penalty, TotalVariation
+from leakscope.matching.problem import Keep, Part, Problem, Stop
 from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.routes import PlainRoute
-from leakscope.matching.variables import stacked
-from leakscope.matching.verdict import judged, of_nothing
+from leakscope.matching.variables import stack_groups
+from leakscope.matching.verdict import distance_of_zero, judge
 from leakscope.threat import check_needs
 from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status
 
@@ -165,8 +167,9 @@ class GradientMatching:
         found: list[Reconstruction] = []
         pending = list(range(len(seen)))
         for attempt in range(self.retries + 1):
+            part = Part([seen[i] for i in pending], self._distance(seen[0]))
             problem = Problem(
-                [seen[i] for i in pending], self.candidate, self.replay, self._distance(seen[0]), self.penalties,
+                (part,), self.candidate, self.replay, self.penalties,
                 seeded(self.optimiser, random.child_seed(seed, self.name, "optimiser", places[0], attempt)),
                 self.steps, self.stop, self.keep,
             )  # fmt: skip
@@ -199,7 +202,7 @@ class GradientMatching:
         self, problem: Problem, places: list[int], labels: Tensor | None, count: int, seed: int, attempt: int,
         watch: Watch | None,
     ) -> Outcome:  # fmt: skip
-        first = problem.seen[0]
+        first = problem.first
         like = torch.empty(0, device=first.device, dtype=first.dtype)
         logits = labels is None and not isinstance(self.candidate, GeneratesLabels)
         groups = []
@@ -211,7 +214,7 @@ class GradientMatching:
                     rng = random.generator(seed, *path, "labels")
                     begin["labels"] = random.normal((count, first.num_classes), rng, like=like)
                 groups.append(begin)
-        start = self.candidate.project(first, stacked(groups))
+        start = self.candidate.project(first, stack_groups(groups))
         if labels is not None:
             labels = labels.repeat_interleave(self.restarts, 0)
         return run(problem, start, labels, watch=watch)
@@ -231,11 +234,11 @@ class GradientMatching:
             history=tuple(outcome.history[:, chosen].tolist()),
             target_probabilities=soft,
             evaluations=outcome.evaluations,
-            notes=(*seen.notes, *self._label_notes(seen), outcome.route, *outcome.notes[chosen]),
+            notes=(*seen.notes, *self._label_notes(seen), *outcome.routes, *outcome.notes[chosen]),
         )
         target = {name: value[None] for name, value in self.replay.target(seen).items()}
-        status, remarks = judged(
-            seen, found, assumed=self._count(seen), nothing=of_nothing(self._distance(seen), target)
+        status, remarks = judge(
+            seen, found, assumed=self._count(seen), nothing=distance_of_zero(self._distance(seen), target)
         )
         return replace(found, status=status, notes=(*found.notes, *remarks))
 
