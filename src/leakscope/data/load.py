@@ -16,11 +16,11 @@ from leakscope.data.folders import open_folder
 from leakscope.data.idx import FOLDERS, find_idx, open_idx
 from leakscope.data.npz import open_npz
 from leakscope.data.roots import candidates, search_roots
-from leakscope.data.selection import check_whole, select
+from leakscope.data.selection import select
 from leakscope.data.sets import FOLDER_PREFIX, SetInfo, lookup, ways_to_get
 from leakscope.data.source import Source, join
 from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
-from leakscope.types import Batch
+from leakscope.types import Batch, PictureSize, height_width
 
 Root = str | PathLike[str] | None
 
@@ -40,7 +40,7 @@ def load(
     indices: Sequence[int] | Tensor | None = None,
     count: int | None = None,
     seed: int = 0,
-    size: int | None = None,
+    size: PictureSize | None = None,
     root: Root = None,
 ) -> Batch:
     """Load examples of a named set, or of a folder of pictures.
@@ -51,7 +51,7 @@ def load(
         indices: Which examples, in this order; None for all of them (or `count`).
         count: How many distinct examples to draw by `seed` instead.
         seed: For `count`.
-        size: Side of the square to bring the images to; None keeps the native size.
+        size: Side of the square, or (height, width), to bring the images to; None keeps the native size.
         root: Folder to search instead of the one LEAKSCOPE_DATA names.
 
     Returns:
@@ -70,7 +70,7 @@ def load(
     if split not in _SPLITS:
         raise UsageError(f"unknown split {split!r}.{suggest(split, _SPLITS)}")
     if size is not None:
-        check_whole("size", size, largest=_LARGEST_SIDE)
+        size = height_width(size, largest=_LARGEST_SIDE)
     source = open_set(name, split, size=size, root=root)
     chosen = select(len(source), indices=indices, count=count, seed=seed)
     return Batch(_resized(source.read(chosen), size), source.targets[chosen])
@@ -99,7 +99,7 @@ def is_available(name: str, *, root: Root = None) -> bool:
         return False
 
 
-def open_set(name: str, split: str, *, size: int | None = None, root: Root = None) -> Source:
+def open_set(name: str, split: str, *, size: PictureSize | None = None, root: Root = None) -> Source:
     """Open a set without reading its pixels where the format allows it."""
     if split == "all":
         return _open_all(name, size=size, root=root)
@@ -127,7 +127,7 @@ def _checked(source: Source, facts: SetInfo) -> Source:
     return source
 
 
-def _open_all(name: str, *, size: int | None, root: Root) -> Source:
+def _open_all(name: str, *, size: PictureSize | None, root: Root) -> Source:
     test = open_set(name, "test", size=size, root=root)
     try:
         return join(open_set(name, "train", size=size, root=root), test)
@@ -145,7 +145,7 @@ def _own_folder(name: str) -> Path:
     return folder
 
 
-def _find(facts: SetInfo, split: str, *, size: int | None, root: Root) -> Source | None:
+def _find(facts: SetInfo, split: str, *, size: PictureSize | None, root: Root) -> Source | None:
     roots, name = search_roots(root), facts.name
     for path in candidates(roots, (f"{name}.npz",)):
         return open_npz(path, split)
@@ -159,8 +159,8 @@ def _find(facts: SetInfo, split: str, *, size: int | None, root: Root) -> Source
     return None
 
 
-def _resized(images: Tensor, size: int | None) -> Tensor:
-    if size is None or images.shape[-2:] == (size, size):
+def _resized(images: Tensor, size: PictureSize | None) -> Tensor:
+    if size is None or images.shape[-2:] == height_width(size):
         return images
-    resized = functional.interpolate(images, (size, size), mode="bilinear", align_corners=False, antialias=True)
+    resized = functional.interpolate(images, height_width(size), mode="bilinear", align_corners=False, antialias=True)
     return resized.clamp(0, 1)
