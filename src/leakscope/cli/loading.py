@@ -32,7 +32,7 @@ def load_model(
         if len(shape) != 3:
             raise UsageError(f"reference networks take images; --input-shape needs three numbers, got {len(shape)}")
         network = models.build(
-            name, num_classes=classes or 10, in_channels=shape[0], image_size=shape[1], normalise=normalise, seed=seed
+            name, num_classes=classes or 10, in_channels=shape[0], image_size=shape[1:], normalise=normalise, seed=seed
         )
     if weights is not None:
         _load_weights(network, weights)
