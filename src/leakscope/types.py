@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -315,31 +315,3 @@ class AuditResult:
     rounds: int = 1
     server: Literal["honest", "malicious"] = "honest"
     also: tuple[AuditResult, ...] = ()
-
-
-@runtime_checkable
-class Attack(Protocol):
-    """Rebuilds private examples from what a server sees."""
-
-    @property
-    def name(self) -> str:
-        """Name in kebab-case, as in the registry."""
-        ...
-
-    @property
-    def needs(self) -> frozenset[Knowledge]:
-        """What the scenario must grant for the attack to run."""
-        ...
-
-    @property
-    def paper(self) -> str:
-        """Authors, title and year of what is implemented."""
-        ...
-
-    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
-        """Return the model the server hands out: the same one unless the server is malicious."""
-        ...
-
-    def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
-        """Rebuild the examples behind `seen.update`."""
-        ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 
@@ -17,11 +17,9 @@ from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine
 from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.layer_weights import BatchNorm, LayerWeighted
-from leakscope.matching.optimisers import Adam, accelerated
-from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.presets import ScheduleName, schedule_preset
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import OneGradient
-from leakscope.matching.schedules import three_drops
 from leakscope.tensors import dot, global_norm
 from leakscope.types import Knowledge, LocalTraining, Observation, Reconstruction
 
@@ -54,31 +52,29 @@ class Agic(GradientMatching):
 
     joins_rounds: ClassVar[bool] = True
 
-    def reconstruct(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction:
-        """Rebuild the examples behind one update; together with the client's earlier ones where there are any."""
-        if not seen.earlier:
-            return self.reconstruct_many([seen], seed, watch=watch)[0]
-        return self._joint.reconstruct_latest(_rounds_of(seen), seed=seed, watch=watch)
-
-    def reconstruct_many(
-        self, seen: Sequence[Observation], seed: int = 0, *, watch: Watch | None = None
-    ) -> list[Reconstruction]:
-        """Rebuild the examples of several victims of one model: those of one round in lockstep."""
-        places = [place for place, one in enumerate(seen) if not one.earlier]
-        single = [seen[place] for place in places]
-        found = dict(zip(places, super().reconstruct_many(single, seed, watch=watch), strict=True))
-        for place, one in enumerate(seen):
-            if one.earlier:
-                found[place] = self.reconstruct(one, random.child_seed(seed, "victim", place), watch=watch)
-            else:
-                found[place] = replace(found[place], notes=(*found[place].notes, *_notes(one, found[place])))
-        return [found[place] for place in range(len(seen))]
-
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
         """The matching distance again: of all rounds where the reconstruction was made from several."""
         if reconstruction.joint is None:
             return super().evaluate(seen, reconstruction)
         return self._joint.evaluate_latest(_rounds_of(seen), reconstruction, reconstruction.joint)
+
+    def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
+        if not seen.earlier:
+            return super()._reconstruct(seen, seed, watch)
+        return self._joint.reconstruct_latest(_rounds_of(seen), seed=seed, watch=watch)
+
+    def _reconstruct_several(self, seen: Sequence[Observation], seed: int, watch: Watch | None) -> list[Reconstruction]:
+        """Victims of whom one round was seen run in lockstep, the others each by itself."""
+        places = [place for place, one in enumerate(seen) if not one.earlier]
+        lockstep = super()._reconstruct_several([seen[place] for place in places], seed, watch)
+        found = {
+            place: replace(one, notes=(*one.notes, *_notes(seen[place], one)))
+            for place, one in zip(places, lockstep, strict=True)
+        }
+        for place, one in enumerate(seen):
+            if one.earlier:
+                found[place] = self._reconstruct(one, random.child_seed(seed, "victim", place), watch)
+        return [found[place] for place in range(len(seen))]
 
     def reconstruct_epochs(
         self, seen: Sequence[Observation], seed: int = 0, *, epochs: Sequence[int] | None = None
@@ -104,7 +100,7 @@ def agic(
     *,
     beta: float | None = None,
     steps: int | None = None,
-    schedule: Literal["accelerated", "paper"] = "accelerated",
+    schedule: ScheduleName = "accelerated",
     relu_modifier: bool = True,
     batch_norm: BatchNorm = "as-conv",
     signed: bool = True,
@@ -130,20 +126,25 @@ def agic(
     gammas = ((1.0, 0.1) if schedule == "paper" else (1.0, 1.0)) if gammas is None else gammas
     if len(gammas) != 2 or not all(0 <= weight < float("inf") for weight in gammas) or not any(gammas):
         raise UsageError(f"gammas needs two weights ≥ 0, of the first and of later epochs, got {gammas!r}")
-    if schedule == "paper":
-        optimiser = Adam(lr=0.1 if lr is None else lr, signed=signed, schedule=three_drops)
-        penalty, usual, before = TotalVariation(1e-4 if tv is None else tv), 10_000, 2_000
-    elif schedule == "accelerated":
-        optimiser = accelerated(0.4 if lr is None else lr)
-        penalty, usual, before = TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None), 300, 100
-    else:
-        raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
+    preset = schedule_preset(schedule, lr=lr, tv=tv, steps=steps, paper_steps=10_000, signed=signed)
+    before = (2_000 if schedule == "paper" else 100) if pre_steps is None else pre_steps
     return Agic(
-        name="agic", paper=PAPER, labels=DistinctFirst(), candidate=Pixels(begin="normal", normalised=True),
-        replay=OneBatch(), distance=LayerWeighted(Cosine(), beta, relu_modifier, batch_norm), penalties=(penalty,),
-        optimiser=optimiser, steps=usual if steps is None else steps, restarts=restarts, num_examples=num_examples,
-        keep="last", several=EpochOptions(before if pre_steps is None else pre_steps, (gammas[0], gammas[1]), most),
-    )  # fmt: skip
+        name="agic",
+        paper=PAPER,
+        recipe=Recipe(
+            labels=DistinctFirst(),
+            candidate=Pixels(begin="normal", normalised=True),
+            replay=OneBatch(),
+            distance=LayerWeighted(Cosine(), beta, relu_modifier, batch_norm),
+            penalties=(preset.penalty,),
+            optimiser=preset.optimiser,
+        ),
+        steps=preset.steps,
+        restarts=restarts,
+        num_examples=num_examples,
+        keep="last",
+        several=EpochOptions(before, (gammas[0], gammas[1]), most),
+    )
 
 
 def one_batch_cosine(seen: Observation, found: Reconstruction, local: LocalTraining) -> float:
@@ -181,4 +182,3 @@ def _notes(seen: Observation, found: Reconstruction) -> tuple[str, ...]:
         advice = f"; WARNING: below {VALID_COSINE} it does not hold, use inverting-gradients with replay='simulate'"
         notes.append(said + advice if invalid else said)
     return tuple(notes)
-

@@ -12,9 +12,7 @@ from leakscope import rng as random
 from leakscope.attack import Watch
 from leakscope.attacks.shared_examples import shared_examples
 from leakscope.errors import BadInputError, UsageError
-from leakscope.matching.distances import bind
 from leakscope.matching.engine import Outcome, run
-from leakscope.matching.optimisers import seeded
 from leakscope.matching.problem import Part, Problem, plain_distance
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.variables import Variables, stack_groups
@@ -110,7 +108,7 @@ class JointAttack:
         )
         members = recognise(alone, epochs=rounds.epochs, most=self.options.most)
         problem = self.problem(rounds, members)
-        problem = replace(problem, optimiser=seeded(problem.optimiser, random.child_seed(seed, "joint", "optimiser")))
+        problem = replace(problem, optimiser=problem.optimiser.seeded(random.child_seed(seed, "joint", "optimiser")))
         labels = join_labels(alone, members)
         start = self._start(problem, len(labels), seed)
         outcome = run(problem, start, labels.expand(self.attack.restarts, -1), watch=watch)
@@ -120,7 +118,7 @@ class JointAttack:
         """The examples behind the latest update, from all of them; judged as the run of one update is."""
         together = self.reconstruct(rounds, seed=seed, watch=watch)
         found = replace(together.of_update(-1), joint=together.examples)
-        parts, replay = self.problem(rounds, together.members).parts, self.attack.replay
+        parts, replay = self.problem(rounds, together.members).parts, self.attack.recipe.replay
         goals = [{name: value[None] for name, value in replay.target(part.seen[0]).items()} for part in parts]
         nothing = sum(
             part.weight * distance_of_zero(part.distance, goal) for part, goal in zip(parts, goals, strict=True)
@@ -150,27 +148,27 @@ class JointAttack:
 
     def problem(self, rounds: Rounds, members: Members) -> Problem:
         """All updates as parts of one problem."""
-        attack = self.attack
+        attack, recipe = self.attack, self.attack.recipe
         parts = tuple(
             Part(
                 [one],
-                bind(attack.distance, one),
+                recipe.distance_to(one),
                 torch.tensor(own, device=one.device),
                 self.options.gammas[0] if epoch == rounds.epochs[0] else self.options.gammas[1],
             )
-            for one, own, epoch in zip(rounds.seen, members, rounds.epochs, strict=True)
+            for one, own, epoch in zip(map(recipe.matched, rounds.seen), members, rounds.epochs, strict=True)
         )
         return Problem(
-            parts, attack.candidate, attack.replay, attack.penalties, attack.optimiser, attack.steps, keep=attack.keep
+            parts, recipe.candidate, recipe.replay, recipe.penalties, recipe.optimiser, attack.steps, keep=attack.keep
         )
 
     def _start(self, problem: Problem, count: int, seed: int) -> Variables:
-        attack = self.attack
+        name, candidate = self.attack.name, problem.candidate
         groups = [
-            attack.candidate.start(problem.first, count, random.generator(seed, attack.name, "joint", restart))
-            for restart in range(attack.restarts)
+            candidate.start(problem.first, count, random.generator(seed, name, "joint", restart))
+            for restart in range(self.attack.restarts)
         ]
-        return attack.candidate.project(problem.first, stack_groups(groups))
+        return candidate.project(problem.first, stack_groups(groups))
 
 
 def recognise(alone: Sequence[Reconstruction], *, epochs: Sequence[int], most: float = float("inf")) -> Members:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Generator, Tensor
 
 from leakscope.attack import Attack
 from leakscope.defences.base import UpdateDefence
 from leakscope.errors import UsageError
-from leakscope.matching.facts import Bounded, inform
 from leakscope.tensors import global_norm, map_tensors
 from leakscope.types import Tensors
 
@@ -30,7 +29,7 @@ class Clip(UpdateDefence):
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker clips its candidates as well."""
-        return inform(attack, Bounded())
+        return attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.clipped()))
 
     def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         """Scale all tensors by one factor."""

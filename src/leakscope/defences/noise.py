@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Generator, Tensor
 
 from leakscope import rng as random
 from leakscope.attack import Attack
 from leakscope.defences.base import UpdateDefence, not_negative
-from leakscope.matching.facts import Noise, inform
 from leakscope.types import Tensors
 
 PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, section 5 (noise as a defence)"
@@ -23,12 +23,15 @@ class GaussianNoise(UpdateDefence):
     name: str = "gaussian-noise"
     paper: str = PAPER
 
+    # Under noise an exact match means nothing: the attack with the strong prior on images does best.
+    strong_attacks: ClassVar[tuple[str, ...]] = ("inverting-gradients:tv=1.0",)
+
     def __post_init__(self) -> None:
         not_negative("gaussian-noise", "sigma", self.sigma)
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
-        return inform(attack, Noise(self.sigma**2)) if self.sigma else attack
+        return attack.revised(lambda recipe: replace(recipe, noise=recipe.noise + self.sigma**2))
 
     def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         """Add independent noise to every entry."""
@@ -43,12 +46,15 @@ class LaplacianNoise(UpdateDefence):
     name: str = "laplacian-noise"
     paper: str = PAPER
 
+    # Under noise an exact match means nothing: the attack with the strong prior on images does best.
+    strong_attacks: ClassVar[tuple[str, ...]] = ("inverting-gradients:tv=1.0",)
+
     def __post_init__(self) -> None:
         not_negative("laplacian-noise", "scale", self.scale)
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
-        return inform(attack, Noise(2 * self.scale**2)) if self.scale else attack
+        return attack.revised(lambda recipe: replace(recipe, noise=recipe.noise + 2 * self.scale**2))
 
     def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         """Add independent noise to every entry."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -10,7 +10,6 @@ from torch import Generator, Tensor
 from leakscope.attack import Attack
 from leakscope.defences.base import UpdateDefence
 from leakscope.errors import UsageError
-from leakscope.matching.facts import Sparse, inform
 from leakscope.types import Tensors
 
 PAPER = "Lin et al.: Deep Gradient Compression, ICLR 2018; as a defence in Zhu, Liu, Han, NeurIPS 2019"
@@ -30,7 +29,9 @@ class Prune(UpdateDefence):
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker reads the mask off the zeros."""
-        return inform(attack, Sparse()) if self.fraction else attack
+        if not self.fraction:
+            return attack
+        return attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.masked()))
 
     def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         """Zero the smallest entries of each tensor."""
