@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from leakscope.fastgrad.memory import Scratch
 from leakscope.fastgrad.op import Memo, Weights
-from leakscope.fastgrad.scratch import Scratch
 from leakscope.fastgrad.tiles import from_tiles, to_tiles
 from leakscope.fastgrad.weights import FoldedWeights, Parameter
 from leakscope.fastgrad.winograd import Winograd, gather, pays, scatter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakscope.fastgrad.network import Network, Pass, compile_network
+from leakscope.fastgrad.program import Network, Pass, compile_network
 from leakscope.fastgrad.unsupported import Unsupported
 
 __all__ = ["Network", "Pass", "Unsupported", "compile_network"]

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from leakscope.fastgrad import shaping
+from leakscope.fastgrad import connections
 from leakscope.fastgrad.op import Op
-from leakscope.fastgrad.tracing import Traced
+from leakscope.fastgrad.trace import Traced
 from leakscope.fastgrad.unsupported import Unsupported
 
 ARITHMETIC: dict[Any, str] = {
@@ -34,7 +34,7 @@ def arithmetic(traced: Traced, node: fx.Node) -> list[Op]:
     if len(branches) == 2:
         if kind != "add":
             raise Unsupported(f"{node.name}: two values that depend on the input may only be added, not {kind}")
-        return [shaping.Add()]
+        return [connections.Add()]
     return _with_constant(kind, _constant(traced, node), reverse=node.args[0] is not branches[0], name=node.name)
 
 
@@ -56,11 +56,11 @@ def _constant(traced: Traced, node: fx.Node) -> Any:
 
 def _with_constant(kind: str, constant: Any, *, reverse: bool, name: str) -> list[Op]:
     if kind == "add":
-        return [shaping.Shift(constant)]
+        return [connections.Shift(constant)]
     if kind == "mul":
-        return [shaping.Scale(constant)]
+        return [connections.Scale(constant)]
     if kind == "sub":
-        return [shaping.Scale(-1.0), shaping.Shift(constant)] if reverse else [shaping.Shift(-constant)]
+        return [connections.Scale(-1.0), connections.Shift(constant)] if reverse else [connections.Shift(-constant)]
     if reverse:
         raise Unsupported(f"{name} divides by a value that depends on the input")
-    return [shaping.Scale(1 / constant)]
+    return [connections.Scale(1 / constant)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import fx
 
-from leakscope.fastgrad.tracing import Traced
+from leakscope.fastgrad.trace import Traced
 from leakscope.fastgrad.unsupported import Unsupported
 
 IN_PLACE_OPERATORS = ("iadd", "isub", "imul", "itruediv")

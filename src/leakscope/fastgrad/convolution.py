@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from leakscope.fastgrad.layer import Weighted, needed
 from leakscope.fastgrad.op import Weights, by_group
-from leakscope.fastgrad.weighted import Weighted, needed
 from leakscope.fastgrad.weights import FoldedWeights
 
 # Weights up to this size convolve faster with all groups in one call (two to four times for

@@ -10,7 +10,7 @@ from leakscope.fastgrad.convolution import Convolution
 from leakscope.fastgrad.linear import Channelwise, Linear
 from leakscope.fastgrad.op import Op
 from leakscope.fastgrad.tiles import SIDE
-from leakscope.fastgrad.tracing import Traced
+from leakscope.fastgrad.trace import Traced
 from leakscope.fastgrad.unsupported import Unsupported
 from leakscope.fastgrad.weights import FoldedWeights, Parameter, norm_of, parameter
 from leakscope.fastgrad.winograd import Winograd, pays

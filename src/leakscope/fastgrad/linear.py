@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from leakscope.fastgrad.layer import Weighted, needed
 from leakscope.fastgrad.op import Weights, by_group
-from leakscope.fastgrad.weighted import Weighted, needed
 
 
 class Linear(Weighted):

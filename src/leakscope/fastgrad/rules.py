@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from leakscope.fastgrad import pointwise, pooling, shaping
+from leakscope.fastgrad import activations, connections, pooling
 from leakscope.fastgrad.calls import options, pair, source
 from leakscope.fastgrad.op import Op
-from leakscope.fastgrad.tracing import Traced
+from leakscope.fastgrad.trace import Traced
 from leakscope.fastgrad.unsupported import Unsupported
 
 Rule = Callable[[Traced, fx.Node], list[Op]]
@@ -20,7 +20,7 @@ Rule = Callable[[Traced, fx.Node], list[Op]]
 def normalise(module: nn.Module) -> list[Op]:
     """(x − mean)/std with one constant per channel."""
     mean, std = (getattr(module, name).detach().reshape(-1, 1, 1) for name in ("mean", "std"))
-    return [shaping.Shift(-mean), shaping.Scale(1 / std)]
+    return [connections.Shift(-mean), connections.Scale(1 / std)]
 
 
 def identity(traced: Traced, node: fx.Node) -> list[Op]:
@@ -38,21 +38,21 @@ def dropout(traced: Traced, node: fx.Node) -> list[Op]:
 
 def relu(traced: Traced, node: fx.Node) -> list[Op]:
     """max(x, 0)."""
-    return [pointwise.ReLU()]
+    return [activations.ReLU()]
 
 
 def leaky_relu(traced: Traced, node: fx.Node) -> list[Op]:
     """Two slopes."""
-    return [pointwise.LeakyReLU(float(options(traced, node, defaults={"negative_slope": 0.01})["negative_slope"]))]
+    return [activations.LeakyReLU(float(options(traced, node, defaults={"negative_slope": 0.01})["negative_slope"]))]
 
 
-def smooth(value: Callable[[Tensor], Tensor], slopes: pointwise.Slopes, **standard: Any) -> Rule:
+def smooth(value: Callable[[Tensor], Tensor], slopes: activations.Slopes, **standard: Any) -> Rule:
     """A smooth activation, whose options must be the `standard` ones."""
 
     def rule(traced: Traced, node: fx.Node) -> list[Op]:
         if options(traced, node, defaults=standard) != standard:
             raise Unsupported(f"{node.name} has options other than {standard}")
-        return [pointwise.Smooth(value, slopes)]
+        return [activations.Smooth(value, slopes)]
 
     return rule
 
@@ -100,7 +100,7 @@ def reshape(traced: Traced, node: fx.Node) -> list[Op]:
     before, after = traced.shape(source(node)), traced.shape(node)
     if len(traced.values[node]) != len(traced.values[source(node)]) or math.prod(before) != math.prod(after):
         raise Unsupported(f"{node.name} mixes the examples of a batch")
-    return [] if before == after else [shaping.Reshape(before, after)]
+    return [] if before == after else [connections.Reshape(before, after)]
 
 
 def cut(traced: Traced, node: fx.Node) -> list[Op]:
@@ -109,7 +109,7 @@ def cut(traced: Traced, node: fx.Node) -> list[Op]:
     constant = all(isinstance(part, slice) and not _traced_bounds(part) for part in index)
     if not constant or index[0] != slice(None):
         raise Unsupported(f"{node.name} indexes by something other than constant slices behind the batch axis")
-    return [shaping.Slice(traced.shape(source(node)), tuple(index))]  # type: ignore[arg-type]
+    return [connections.Slice(traced.shape(source(node)), tuple(index))]  # type: ignore[arg-type]
 
 
 def pad(traced: Traced, node: fx.Node) -> list[Op]:
@@ -119,7 +119,7 @@ def pad(traced: Traced, node: fx.Node) -> list[Op]:
     zero = chosen["mode"] == "constant" and chosen["value"] in (None, 0)
     if not zero or len(widths) > 2 * len(traced.shape(source(node))) or min(widths, default=0) < 0:
         raise Unsupported(f"{node.name} pads with something other than zeros behind the batch axis")
-    return [shaping.Pad(widths)]
+    return [connections.Pad(widths)]
 
 
 def _traced_bounds(part: slice) -> bool:

@@ -9,17 +9,17 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from leakscope.fastgrad import layers, pointwise, rules
+from leakscope.fastgrad import activations, layers, rules
 from leakscope.fastgrad.arithmetic import ARITHMETIC, arithmetic
 from leakscope.fastgrad.op import Op
-from leakscope.fastgrad.tracing import Traced, is_normalise
+from leakscope.fastgrad.trace import Traced, is_normalise
 from leakscope.fastgrad.unsupported import Unsupported
 
-SIGMOID = rules.smooth(torch.sigmoid, pointwise.sigmoid_slopes)
-TANH = rules.smooth(torch.tanh, pointwise.tanh_slopes)
-SILU = rules.smooth(functional.silu, pointwise.silu_slopes)
-GELU = rules.smooth(functional.gelu, pointwise.gelu_slopes, approximate="none")
-SOFTPLUS = rules.smooth(functional.softplus, pointwise.softplus_slopes, beta=1, threshold=20)
+SIGMOID = rules.smooth(torch.sigmoid, activations.sigmoid_slopes)
+TANH = rules.smooth(torch.tanh, activations.tanh_slopes)
+SILU = rules.smooth(functional.silu, activations.silu_slopes)
+GELU = rules.smooth(functional.gelu, activations.gelu_slopes, approximate="none")
+SOFTPLUS = rules.smooth(functional.softplus, activations.softplus_slopes, beta=1, threshold=20)
 
 MODULES: dict[type[nn.Module], rules.Rule] = {
     nn.Conv2d: layers.convolution,

@@ -18,7 +18,7 @@ from torch.nn.grad import conv2d_input
 
 from leakscope.attacks.recursive.activations import invertible, undo
 from leakscope.errors import UnsuitableError
-from leakscope.fastgrad.tracing import is_normalise, trace
+from leakscope.fastgrad.trace import is_normalise, trace
 from leakscope.fastgrad.unsupported import Unsupported
 
 _POINTWISE: dict[Any, type[nn.Module]] = {

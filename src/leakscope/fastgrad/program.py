@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from leakscope.errors import UsageError
-from leakscope.fastgrad.heads import Head, head_for
+from leakscope.fastgrad.compile import Plan, plan
+from leakscope.fastgrad.layer import Weighted
+from leakscope.fastgrad.losses import Head, head_for
 from leakscope.fastgrad.op import Memo, Op, Weights
-from leakscope.fastgrad.plan import Plan, plan
-from leakscope.fastgrad.steps import StepSize
+from leakscope.fastgrad.second_pass import StepSize
 from leakscope.fastgrad.unsupported import Unsupported
-from leakscope.fastgrad.weighted import Weighted
 from leakscope.types import Loss
 
 Mode = Literal["differences", "tangents"]

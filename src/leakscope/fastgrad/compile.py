@@ -10,13 +10,13 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from leakscope.fastgrad.calls import overwrites
+from leakscope.fastgrad.layer import Weighted
 from leakscope.fastgrad.op import Memo, Op
-from leakscope.fastgrad.steps import relative_movement
+from leakscope.fastgrad.second_pass import relative_movement
 from leakscope.fastgrad.tiles import FromTiles, ToTiles
-from leakscope.fastgrad.tracing import Traced, trace
+from leakscope.fastgrad.trace import Traced, trace
 from leakscope.fastgrad.translate import translate
 from leakscope.fastgrad.unsupported import Unsupported
-from leakscope.fastgrad.weighted import Weighted
 
 
 @dataclass(frozen=True)

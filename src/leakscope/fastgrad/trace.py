@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from leakscope.fastgrad.scratch import Scratch
+from leakscope.fastgrad.memory import Scratch
 from leakscope.fastgrad.unsupported import Unsupported
 
 
