@@ -107,4 +107,4 @@ def test_the_small_networks_do_exercise_winograd(bench):
     for name in ("convnet", "resnet"):
         inputs, _ = bench.problem(1, 1)
         network = compile_network(bench.network(name), loss=functional.cross_entropy, example=inputs[0])
-        assert sum(isinstance(step.op, Winograd) for step in network._plan.steps) >= 3
+        assert sum(isinstance(step.layer, Winograd) for step in network.instructions) >= 3

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from leakscope.fastgrad.layer import Memo
 from leakscope.fastgrad.memory import Scratch
-from leakscope.fastgrad.op import Memo, Weights
-from leakscope.fastgrad.tiles import from_tiles, to_tiles
-from leakscope.fastgrad.weights import FoldedWeights, Parameter
-from leakscope.fastgrad.winograd import Winograd, gather, pays, scatter
+from leakscope.fastgrad.weights import FoldedWeights, LayerParameter, Weights
+from leakscope.fastgrad.winograd import Winograd, cut_tiles, gather_tiles, join_tiles, pays_off, scatter_tiles
 from leakscope.rng import generator, normal
 
 DOUBLE = torch.zeros((), dtype=torch.float64)
@@ -22,7 +21,7 @@ def draw(*shape: int, name: str) -> torch.Tensor:
 
 def layer(rows: int, columns: int, grid: tuple[int, int]) -> tuple[Winograd, torch.Tensor, torch.Tensor]:
     weight, bias = draw(rows, columns, 3, 3, name="w"), draw(rows, name="b")
-    folded = FoldedWeights(Parameter(weight, "w"), Parameter(bias, "b"))
+    folded = FoldedWeights(LayerParameter(weight, "w"), LayerParameter(bias, "b"))
     return Winograd(folded, grid=grid, scratch=Scratch()), weight, bias
 
 
@@ -36,8 +35,8 @@ def test_forward_and_both_gradients_equal_torch(height, width):
     expected = torch.autograd.grad(y, (x, weight, bias), grad)
     memo = Memo(1, weights=op.prepared)
     with torch.no_grad():
-        found = from_tiles(op.forward(memo, to_tiles(x)))
-        to_input = from_tiles(op.backward(memo, to_tiles(grad))[0])
+        found = join_tiles(op.forward(memo, cut_tiles(x)))
+        to_input = join_tiles(op.backward(memo, cut_tiles(grad))[0])
     torch.testing.assert_close(found, y.detach(), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(to_input, expected[0], rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(memo.gradient.weight[0], expected[1], rtol=1e-11, atol=1e-11)
@@ -49,21 +48,21 @@ def test_groups_with_weights_of_their_own():
     weights, biases = draw(3, 5, 3, 3, 3, name="groups"), draw(3, 5, name="biases")
     x = draw(6, 3, 8, 8, name="x")
     moved = op.prepare(Weights(weights, biases, shared=False))
-    found = from_tiles(op.forward(Memo(3, first=False, weights=moved), to_tiles(x)))
+    found = join_tiles(op.forward(Memo(3, first=False, weights=moved), cut_tiles(x)))
     parts = [nn.functional.conv2d(x[2 * g : 2 * g + 2], weights[g], biases[g], padding=1) for g in range(3)]
     torch.testing.assert_close(found, torch.cat(parts), rtol=1e-11, atol=1e-11)
 
 
 def test_gather_and_scatter_are_transposes():
     x, y = draw(4, 4, 2, 3, 2, 5, name="x"), draw(6, 6, 2, 3, 2, 5, name="y")
-    left = (gather(x) * y).sum()
-    right = (x * scatter(y.clone())).sum()
+    left = (gather_tiles(x) * y).sum()
+    right = (x * scatter_tiles(y.clone())).sum()
     torch.testing.assert_close(left, right, rtol=1e-12, atol=1e-12)
 
 
 def test_tiles_round_trip():
     x = draw(2, 3, 8, 12, name="x")
-    assert torch.equal(from_tiles(to_tiles(x)), x)
+    assert torch.equal(join_tiles(cut_tiles(x)), x)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +70,13 @@ def test_tiles_round_trip():
 )
 def test_other_convolutions_are_left_to_torch(options):
     module = nn.Conv2d(64, 64, **({"kernel_size": 3, "padding": 1} | options))
-    assert not pays(module, shape=(64, 32, 32), examples=1)
+    assert not pays_off(module, shape=(64, 32, 32), examples=1)
 
 
 def test_few_tiles_or_channels_do_not_pay():
     module = nn.Conv2d(64, 64, 3, padding=1)
-    assert pays(module, shape=(64, 32, 32), examples=1)
-    assert not pays(module, shape=(64, 8, 8), examples=1)
-    assert pays(module, shape=(64, 8, 8), examples=8)
-    assert not pays(module, shape=(64, 30, 30), examples=8)
-    assert not pays(nn.Conv2d(3, 64, 3, padding=1), shape=(3, 32, 32), examples=8)
+    assert pays_off(module, shape=(64, 32, 32), examples=1)
+    assert not pays_off(module, shape=(64, 8, 8), examples=1)
+    assert pays_off(module, shape=(64, 8, 8), examples=8)
+    assert not pays_off(module, shape=(64, 30, 30), examples=8)
+    assert not pays_off(nn.Conv2d(3, 64, 3, padding=1), shape=(3, 32, 32), examples=8)

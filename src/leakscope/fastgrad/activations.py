@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
+from torch.nn import functional
 
-from leakscope.fastgrad.op import Layout, Memo, Op
+from leakscope.fastgrad.layer import CompiledLayer, Layout, Memo, require
+from leakscope.fastgrad.trace import Trace, Unsupported, read_options
 
 Slopes = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-class ReLU(Op):
+class ReLU(CompiledLayer):
     """max(x, 0); its positive outputs are the pattern."""
 
     layout: Layout = "any"
@@ -27,10 +31,10 @@ class ReLU(Op):
 
     def backward(self, memo: Memo, grad: Tensor) -> tuple[Tensor, ...]:
         """Let through what the first pass let through."""
-        return (torch.ops.aten.threshold_backward(grad, _pattern(memo), 0),)
+        return (torch.ops.aten.threshold_backward(grad, require(memo.pattern), 0),)
 
 
-class LeakyReLU(Op):
+class LeakyReLU(CompiledLayer):
     """x where positive, slope·x elsewhere; the signs of x are the pattern."""
 
     layout: Layout = "any"
@@ -46,10 +50,10 @@ class LeakyReLU(Op):
 
     def backward(self, memo: Memo, grad: Tensor) -> tuple[Tensor, ...]:
         """The same diagonal matrix as forward."""
-        return (torch.ops.aten.leaky_relu_backward(grad, _pattern(memo), self.slope, False),)
+        return (torch.ops.aten.leaky_relu_backward(grad, require(memo.pattern), self.slope, False),)
 
 
-class Smooth(Op):
+class Smooth(CompiledLayer):
     """A twice differentiable function of each number; the first input x is the pattern.
 
     Backward is ȳ·f'(x); its tangent is ȳ̇·f'(x) + ȳ·f''(x)·ẋ. A second pass at x + δ uses the
@@ -63,7 +67,7 @@ class Smooth(Op):
         self.slopes = slopes
 
     def forward(self, memo: Memo, *inputs: Tensor) -> Tensor:
-        """Return f(x), or its expansion round the first pass."""
+        """Return f(x), or its expansion around the first pass."""
         if memo.pattern is None:
             memo.pattern = inputs[0]
             return self.value(inputs[0])
@@ -72,7 +76,7 @@ class Smooth(Op):
 
     def backward(self, memo: Memo, grad: Tensor) -> tuple[Tensor, ...]:
         """Return ȳ·f'(x), or ȳ times its expansion."""
-        slope, curvature = self.slopes(_pattern(memo))
+        slope, curvature = self.slopes(require(memo.pattern))
         if memo.first:
             memo.upstream = grad if memo.keep else None
         elif memo.tangent is not None:
@@ -82,11 +86,11 @@ class Smooth(Op):
     def push(self, memo: Memo, *tangents: Tensor | None) -> Tensor | None:
         """Return f'(x)·ẋ."""
         memo.tangent = tangents[0]
-        return None if tangents[0] is None else tangents[0] * self.slopes(_pattern(memo))[0]
+        return None if tangents[0] is None else tangents[0] * self.slopes(require(memo.pattern))[0]
 
     def pull(self, memo: Memo, change: Tensor) -> tuple[Tensor, ...]:
         """Return ȳ̇·f'(x) + ȳ·f''(x)·ẋ."""
-        slope, curvature = self.slopes(_pattern(memo))
+        slope, curvature = self.slopes(require(memo.pattern))
         result = change * slope
         if memo.tangent is not None and memo.upstream is not None:
             result.addcmul_(memo.upstream * curvature, memo.tangent)
@@ -125,7 +129,27 @@ def gelu_slopes(x: Tensor) -> tuple[Tensor, Tensor]:
     return 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * density, density * (2 - x * x)
 
 
-def _pattern(memo: Memo) -> Tensor:
-    if memo.pattern is None:
-        raise RuntimeError("no pattern yet: run forward first")
-    return memo.pattern
+def compile_relu(trace: Trace, node: fx.Node) -> list[CompiledLayer]:
+    """max(x, 0)."""
+    return [ReLU()]
+
+
+def compile_leaky_relu(trace: Trace, node: fx.Node) -> list[CompiledLayer]:
+    """Two slopes."""
+    return [LeakyReLU(float(read_options(trace, node, defaults={"negative_slope": 0.01})["negative_slope"]))]
+
+
+def _compile_smooth(
+    trace: Trace, node: fx.Node, *, value: Callable[[Tensor], Tensor], slopes: Slopes, **standard: Any
+) -> list[CompiledLayer]:
+    """A smooth activation, whose options must be the `standard` ones."""
+    if read_options(trace, node, defaults=standard) != standard:
+        raise Unsupported(f"{node.name} has options other than {standard}")
+    return [Smooth(value, slopes)]
+
+
+compile_sigmoid = partial(_compile_smooth, value=torch.sigmoid, slopes=sigmoid_slopes)
+compile_tanh = partial(_compile_smooth, value=torch.tanh, slopes=tanh_slopes)
+compile_silu = partial(_compile_smooth, value=functional.silu, slopes=silu_slopes)
+compile_gelu = partial(_compile_smooth, value=functional.gelu, slopes=gelu_slopes, approximate="none")
+compile_softplus = partial(_compile_smooth, value=functional.softplus, slopes=softplus_slopes, beta=1, threshold=20)

@@ -1,170 +1,189 @@
-"""From a traced network to an ordered list of steps on numbered values."""
+"""From a network to a program: which rule serves which call, and the order of the instructions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional
 
-from leakscope.fastgrad.calls import overwrites
-from leakscope.fastgrad.layer import Weighted
-from leakscope.fastgrad.op import Memo, Op
-from leakscope.fastgrad.second_pass import relative_movement
-from leakscope.fastgrad.tiles import FromTiles, ToTiles
-from leakscope.fastgrad.trace import Traced, trace
-from leakscope.fastgrad.translate import translate
-from leakscope.fastgrad.unsupported import Unsupported
+from leakscope.errors import UsageError
+from leakscope.fastgrad import activations, connections, convolution, linear, pooling
+from leakscope.fastgrad.layer import CompiledLayer
+from leakscope.fastgrad.losses import choose_rule
+from leakscope.fastgrad.memory import keep_freed_memory
+from leakscope.fastgrad.program import Instruction, Program
+from leakscope.fastgrad.second_pass import Differences, Tangents
+from leakscope.fastgrad.trace import Trace, Unsupported, is_normalise, overwrites_input, trace_network
+from leakscope.fastgrad.winograd import FromTiles, ToTiles
+from leakscope.types import Loss
+
+Mode = Literal["differences", "tangents"]
+CompileCall = Callable[[Trace, fx.Node], list[CompiledLayer]]
+
+SECOND_PASSES = {"differences": Differences, "tangents": Tangents}
+
+MODULES: dict[type[nn.Module], CompileCall] = {
+    nn.Conv2d: convolution.compile_convolution,
+    nn.Linear: linear.compile_linear,
+    nn.BatchNorm1d: linear.compile_batch_norm,
+    nn.BatchNorm2d: linear.compile_batch_norm,
+    nn.ReLU: activations.compile_relu,
+    nn.LeakyReLU: activations.compile_leaky_relu,
+    nn.Sigmoid: activations.compile_sigmoid,
+    nn.Tanh: activations.compile_tanh,
+    nn.SiLU: activations.compile_silu,
+    nn.GELU: activations.compile_gelu,
+    nn.Softplus: activations.compile_softplus,
+    nn.MaxPool2d: pooling.compile_max_pool,
+    nn.AvgPool2d: pooling.compile_average_pool,
+    nn.AdaptiveAvgPool2d: pooling.compile_adaptive_pool,
+    nn.Flatten: connections.compile_reshape,
+    nn.Unflatten: connections.compile_reshape,
+    nn.Identity: connections.compile_identity,
+    nn.Dropout: connections.compile_dropout,
+    nn.Dropout2d: connections.compile_dropout,
+}
+
+_RELU = (torch.relu, torch.relu_, functional.relu, functional.relu_, "relu", "relu_")
+_RESHAPE = (torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze)
+_RESHAPE_METHODS = ("flatten", "view", "reshape", "squeeze", "unsqueeze")
+
+CALLS: dict[Any, CompileCall] = {
+    **dict.fromkeys(connections.ARITHMETIC, connections.compile_arithmetic),
+    **dict.fromkeys(_RELU, activations.compile_relu),
+    **dict.fromkeys((functional.leaky_relu, functional.leaky_relu_), activations.compile_leaky_relu),
+    **dict.fromkeys((torch.sigmoid, functional.sigmoid, "sigmoid", "sigmoid_"), activations.compile_sigmoid),
+    **dict.fromkeys((torch.tanh, functional.tanh, "tanh", "tanh_"), activations.compile_tanh),
+    **dict.fromkeys((*_RESHAPE, *_RESHAPE_METHODS), connections.compile_reshape),
+    **dict.fromkeys((torch.mean, "mean"), pooling.compile_mean),
+    **dict.fromkeys((torch.max_pool2d, functional.max_pool2d), pooling.compile_max_pool),
+    **dict.fromkeys((functional.dropout, functional.dropout2d), connections.compile_dropout),
+    functional.silu: activations.compile_silu,
+    functional.gelu: activations.compile_gelu,
+    functional.softplus: activations.compile_softplus,
+    functional.avg_pool2d: pooling.compile_average_pool,
+    functional.adaptive_avg_pool2d: pooling.compile_adaptive_pool,
+    functional.pad: connections.compile_pad,
+    operator.getitem: connections.compile_slice,
+    "contiguous": connections.compile_identity,
+}
 
 
-@dataclass(frozen=True)
-class Step:
-    """values[output] = op(values[inputs]…); value 0 is the input of the network."""
+def compile_network(model: nn.Module, *, loss: Loss, example: Tensor, mode: Mode = "differences") -> Program:
+    """Compile `model` for gradient matching; the model is read once and never changed.
 
-    op: Op
-    inputs: tuple[int, ...]
-    output: int
+    Args:
+        model: in evaluation mode, made of the calls that `MODULES` and `CALLS` list.
+        loss: mean cross-entropy in closed form, or any loss(logits, targets) → scalar.
+        example: inputs of one group, [n, *input_shape]; its values do not matter.
+        mode: "differences" (faster, within a few 1e-3 in float32) or "tangents" (exact).
 
-
-@dataclass(frozen=True)
-class Plan:
-    """The steps of a network, and the four ways to walk through them.
-
-    `result` is the value that holds the logits; `names` are the parameters with gradients.
+    Raises:
+        Unsupported: some part of the network has no rule; the message names it.
     """
-
-    steps: tuple[Step, ...]
-    result: int
-    names: tuple[str, ...]
-
-    def forward(self, memos: list[Memo], inputs: Tensor) -> Tensor:
-        """Logits of inputs [N, …]."""
-        values = {0: inputs}
-        for place, (step, memo) in enumerate(zip(self.steps, memos, strict=True)):
-            values[step.output] = step.op.forward(memo, *(values[value] for value in step.inputs))
-            self._forget(values, place)
-        return values[self.result]
-
-    def backward(self, memos: list[Memo], grad: Tensor) -> Tensor:
-        """The cotangent of the inputs from that of the logits."""
-        return self._back(memos, grad, rule="backward")
-
-    def pull(self, memos: list[Memo], change: Tensor) -> Tensor:
-        """The tangent of `backward` from the tangent of the logits' cotangent."""
-        return self._back(memos, change, rule="pull")
-
-    def push(self, memos: list[Memo]) -> Tensor:
-        """The tangent of the logits from the changes of the weights in the memos."""
-        values: dict[int, Tensor | None] = {0: None}
-        for place, (step, memo) in enumerate(zip(self.steps, memos, strict=True)):
-            values[step.output] = step.op.push(memo, *(values[value] for value in step.inputs))
-            self._forget(values, place)
-        found = values[self.result]
-        if found is None:
-            raise RuntimeError("no change of the weights reaches the logits")
-        return found
-
-    def movement(self, direction: Mapping[str, Tensor]) -> Tensor:
-        """Relative movement [G, 1] of all weights together along `direction`."""
-        return relative_movement([step.op.folded for step in self.steps if isinstance(step.op, Weighted)], direction)
-
-    def _back(self, memos: list[Memo], grad: Tensor, *, rule: str) -> Tensor:
-        grads = {self.result: grad}
-        for step, memo in zip(reversed(self.steps), reversed(memos), strict=True):
-            upstream = grads.pop(step.output, None)
-            if upstream is None:
-                continue
-            for value, part in zip(step.inputs, getattr(step.op, rule)(memo, upstream), strict=True):
-                grads[value] = grads[value] + part if value in grads else part
-        return grads[0]
-
-    def _forget(self, values: dict[int, Any], place: int) -> None:
-        for value in self.last_reads[place]:
-            del values[value]
-
-    @cached_property
-    def last_reads(self) -> tuple[tuple[int, ...], ...]:
-        """For each step, the values nobody reads after it."""
-        last = {value: place for place, step in enumerate(self.steps) for value in step.inputs}
-        last.pop(self.result, None)
-        return tuple(tuple(v for v, at in last.items() if at == place) for place in range(len(self.steps)))
+    if mode not in SECOND_PASSES:
+        raise UsageError(f"mode must be 'differences' or 'tangents', got {mode!r}")
+    keep_freed_memory(example)
+    with torch.no_grad():
+        instructions, result = _compile_nodes(trace_network(model, example))
+        names = _list_names(model, instructions)
+        laid_out = _change_layouts(instructions)
+        program = Program(laid_out, result, names, loss=choose_rule(loss), second=SECOND_PASSES[mode]())
+        expected = model(example.clone())
+        found = program.logits(example)
+    scale = expected.abs().max().clamp_min(torch.finfo(expected.dtype).tiny)
+    if found.shape != expected.shape or not bool((found - expected).abs().max() <= 1e-3 * scale):
+        raise Unsupported("the compiled network does not reproduce the logits of the model")
+    return program
 
 
-def plan(model: nn.Module, example: Tensor) -> Plan:
-    """Trace, translate, and put each value in the layout its readers want."""
-    traced = trace(model, example)
-    found, result = _steps(traced)
-    return Plan(*_with_layouts(found, result), names=_names(model, found))
-
-
-def _steps(traced: Traced) -> tuple[list[Step], int]:
-    steps: list[Step] = []
-    place: dict[fx.Node, int] = {}
-    for node in traced.graph.nodes:
+def _compile_nodes(trace: Trace) -> tuple[list[Instruction], int]:
+    """Instructions in the order of the trace, and the value that holds the logits."""
+    instructions: list[Instruction] = []
+    places: dict[fx.Node, int] = {}
+    for node in trace.graph.nodes:
         if node.op == "placeholder":
-            if place:
+            if places:
                 raise Unsupported("the network has more than one input")
-            place[node] = 0
+            places[node] = 0
         elif node.op == "output":
-            return steps, _result(traced, node, place)
-        elif node not in traced.constant and isinstance(traced.values[node], Tensor):
-            _append(traced, node, steps, place)
+            return instructions, _find_result(trace, node, places)
+        elif node not in trace.constant and isinstance(trace.values[node], Tensor):
+            _append_node(trace, node, instructions=instructions, places=places)
     raise Unsupported("the network returns nothing")
 
 
-def _append(traced: Traced, node: fx.Node, steps: list[Step], place: dict[fx.Node, int]) -> None:
-    inputs = tuple(place[arg] for arg in node.all_input_nodes if arg in place)
+def _append_node(trace: Trace, node: fx.Node, *, instructions: list[Instruction], places: dict[fx.Node, int]) -> None:
+    inputs = tuple(places[arg] for arg in node.all_input_nodes if arg in places)
     if node.args[:2] == (node.args[0],) * 2 and len(inputs) == 1:
         inputs *= 2  # x + x: all_input_nodes names each node once
-    for op in translate(traced, node):
-        output = len(steps) + 1
-        steps.append(Step(op, inputs, output))
+    for layer in _compile_node(trace, node):
+        output = len(instructions) + 1
+        instructions.append(Instruction(layer, inputs, output))
         inputs = (output,)
-    place[node] = inputs[0]
-    if overwrites(traced, node):
+    places[node] = inputs[0]
+    if overwrites_input(trace, node):
         # Whoever reads the overwritten value later sees the new one.
-        place[node.all_input_nodes[0]] = inputs[0]
+        places[node.all_input_nodes[0]] = inputs[0]
 
 
-def _result(traced: Traced, node: fx.Node, place: dict[fx.Node, int]) -> int:
+def _compile_node(trace: Trace, node: fx.Node) -> list[CompiledLayer]:
+    """The layers, in order, that compute this node from its inputs ([] for identity)."""
+    if node.op == "call_module":
+        module = trace.module(node)
+        rule, what = MODULES.get(type(module)), type(module).__name__
+        if is_normalise(module):
+            rule = connections.compile_normalise
+    else:
+        rule, what = CALLS.get(node.target), str(getattr(node.target, "__name__", node.target))
+    if rule is None:
+        raise Unsupported(f"no rule for {what} (node {node.name!r})")
+    return rule(trace, node)
+
+
+def _find_result(trace: Trace, node: fx.Node, places: dict[fx.Node, int]) -> int:
     value = node.args[0]
-    if not isinstance(value, fx.Node) or value not in place or len(traced.shape(value)) != 1:
+    if not isinstance(value, fx.Node) or value not in places or len(trace.shape(value)) != 1:
         raise Unsupported("the network must return one row of logits for each example")
-    return place[value]
+    return places[value]
 
 
-def _names(model: nn.Module, steps: list[Step]) -> tuple[str, ...]:
-    used = [name for step in steps if isinstance(step.op, Weighted) for name in step.op.folded.names]
+def _list_names(model: nn.Module, instructions: list[Instruction]) -> tuple[str, ...]:
+    """Names of the parameters with gradients, in the order of the model."""
+    used = [part.name for instruction in instructions for part in instruction.layer.parameters if part.name]
     twice = sorted({name for name in used if used.count(name) > 1})
     if twice:
         raise Unsupported(f"parameter {twice[0]} is used by more than one layer")
     return tuple(name for name, _ in model.named_parameters() if name in set(used))
 
 
-def _with_layouts(steps: list[Step], result: int) -> tuple[tuple[Step, ...], int]:
+def _change_layouts(instructions: list[Instruction]) -> tuple[Instruction, ...]:
     """Insert the changes between plain images and tiles; each value is changed at most once."""
-    done: list[Step] = []
-    layout = {0: "plain"}
+    done: list[Instruction] = []
+    layouts = {0: "plain"}
     renamed: dict[tuple[int, str], int] = {(0, "plain"): 0}
-    fresh = len(steps) + 1
+    fresh = len(instructions) + 1
 
     def fetch(value: int, wanted: str) -> int:
         nonlocal fresh
         if (value, wanted) not in renamed:
             change = ToTiles() if wanted == "tiles" else FromTiles()
-            done.append(Step(change, (renamed[value, layout[value]],), fresh))
+            done.append(Instruction(change, (renamed[value, layouts[value]],), fresh))
             renamed[value, wanted] = fresh
             fresh += 1
         return renamed[value, wanted]
 
-    for step in steps:
-        wanted = step.op.layout
+    for instruction in instructions:
+        wanted = instruction.layer.layout
         if wanted == "any":
-            wanted = "tiles" if any(layout[value] == "tiles" for value in step.inputs) else "plain"
-        inputs = tuple(fetch(value, wanted) for value in step.inputs)
-        done.append(replace(step, inputs=inputs))
-        layout[step.output] = wanted
-        renamed[step.output, wanted] = step.output
-    return tuple(done), result
+            wanted = "tiles" if any(layouts[value] == "tiles" for value in instruction.inputs) else "plain"
+        inputs = tuple(fetch(value, wanted) for value in instruction.inputs)
+        done.append(replace(instruction, inputs=inputs))
+        layouts[instruction.output] = wanted
+        renamed[instruction.output, wanted] = instruction.output
+    return tuple(done)

@@ -1,29 +1,104 @@
-"""The rules shared by all layers with weights: y = S·A(w)·E·x + b, bilinear in (w, x).
+"""What every layer of a compiled network can do, and the rules common to all layers with weights.
 
-`enter` (E) and `leave` (S) are fixed linear maps, the identity for most layers. With X = Ex and
-Ȳ = Sᵀȳ kept from the first pass, the tangents need each of them once:
+A layer is y = f(x, w). Four things are asked of it, the last two only in "tangents" mode:
 
-    ẏ = S(A(w)Eẋ + A(ẇ)X) + ḃ        d/dε x̄ = Eᵀ(A(w)ᵀSᵀȳ̇ + A(ẇ)ᵀȲ)
+    forward   y                                 backward   x̄ = (∂f/∂x)ᵀ ȳ, and w̄ = (∂f/∂w)ᵀ ȳ in the first pass
+    push      ẏ = ∂f/∂x·ẋ + ∂f/∂w·ẇ             pull       d/dε of x̄ at (x + εẋ, w + εẇ, ȳ + εȳ̇)
+
+Layers are immutable; all that one pass leaves behind is in a `Memo`.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 from torch import Tensor
 
-from leakscope.fastgrad.op import Memo, Op, Weights, by_group
-from leakscope.fastgrad.weights import FoldedWeights
+from leakscope.fastgrad.weights import FoldedWeights, LayerParameter, Weights
 
-Kept = TypeVar("Kept")
+Layout = Literal["plain", "tiles", "any"]
+Recorded = TypeVar("Recorded")
 
 
-class Weighted(Op):
-    """A layer bilinear in weight and input; subclasses write `apply`, `transpose`, `correlate`."""
+@dataclass(slots=True)
+class Memo:
+    """What one pass through one layer leaves behind.
+
+    `pattern` (mask, argmax) is chosen in the first pass and kept in the second: that is what
+    makes the network a polynomial of its weights, so that differences are accurate.
+    """
+
+    groups: int
+    first: bool = True
+    keep: bool = False
+    weights: Weights | None = None
+    change: Weights | None = None
+    pattern: Tensor | None = None
+    entered: Tensor | None = None
+    upstream: Tensor | None = None
+    tangent: Tensor | None = None
+    gradient: Weights | None = None
+
+    def again(self, weights: Weights | None) -> Memo:
+        """A memo for the second pass: same pattern, other weights, nothing recorded."""
+        return Memo(groups=self.groups, first=False, weights=weights, pattern=self.pattern)
+
+
+class CompiledLayer:
+    """A layer without weights that is linear once its pattern is fixed; others override more."""
+
+    layout: Layout = "plain"
+    prepared: Weights | None = None
+    parameters: tuple[LayerParameter, ...] = ()
+
+    def forward(self, memo: Memo, *inputs: Tensor) -> Tensor:
+        """Return f(inputs), recording what the other three need."""
+        raise TypeError(f"{type(self).__name__} has no forward rule")
+
+    def backward(self, memo: Memo, grad: Tensor) -> tuple[Tensor, ...]:
+        """Return one cotangent per input."""
+        raise TypeError(f"{type(self).__name__} has no backward rule")
+
+    def push(self, memo: Memo, *tangents: Tensor | None) -> Tensor | None:
+        """Return the tangent of the output; None stands for zero."""
+        if tangents[0] is None:
+            return None
+        return self.forward(memo.again(None), tangents[0])
+
+    def pull(self, memo: Memo, change: Tensor) -> tuple[Tensor, ...]:
+        """Return the tangents of the cotangents of the inputs."""
+        return self.backward(memo, change)
+
+    def take_gradients(self, memo: Memo) -> dict[str, Tensor]:
+        """Move the gradients [G, …] of the named parameters out of the memo of a first pass."""
+        return {}
+
+    def move_weights(self, direction: Mapping[str, Tensor], sizes: Tensor) -> Weights | None:
+        """Return the weights after a step of `sizes` [G, 1] along `direction`."""
+        return None
+
+    def change_weights(self, direction: Mapping[str, Tensor], groups: int) -> Weights | None:
+        """Return the tangent of the weights along `direction`; None stands for zero."""
+        return None
+
+
+class WeightedLayer(CompiledLayer):
+    """A layer bilinear in weight and input: y = S·A(w)·E·x + b.
+
+    `enter` (E) and `leave` (S) are fixed linear maps, the identity for most layers. With X = Ex and
+    Ȳ = Sᵀȳ kept from the first pass, the tangents need each of them once:
+
+        ẏ = S(A(w)Eẋ + A(ẇ)X) + ḃ        d/dε x̄ = Eᵀ(A(w)ᵀSᵀȳ̇ + A(ẇ)ᵀȲ)
+
+    Subclasses write `apply`, `transpose` and `correlate`.
+    """
 
     def __init__(self, folded: FoldedWeights) -> None:
         self.folded = folded
-        self.prepared = self.prepare(folded.folded())
+        self.parameters = folded.parts
+        self.prepared = self.prepare(folded.fold())
 
     def prepare(self, weights: Weights, *, reuse: bool = False) -> Weights:
         """Bring weights into the form `apply` multiplies with.
@@ -62,54 +137,80 @@ class Weighted(Op):
 
     def sum_bias(self, grad: Tensor, *, groups: int) -> Tensor:
         """Return b̄ [G, out]: Ȳ summed over examples and positions."""
-        grouped = by_group(grad, groups)
-        return grouped.sum([axis for axis in range(1, grouped.ndim) if axis != 2])
+        return sum_positions(grad, groups)
 
     def forward(self, memo: Memo, *inputs: Tensor) -> Tensor:
         """Return S·A(w)·E·x + b."""
-        entry = self.enter(inputs[0])
+        entered = self.enter(inputs[0])
         if memo.first:
-            memo.entry = entry
-        return self.leave(self.apply(entry, needed(memo.weights), groups=memo.groups))
+            memo.entered = entered
+        return self.leave(self.apply(entered, require(memo.weights), groups=memo.groups))
 
     def backward(self, memo: Memo, grad: Tensor) -> tuple[Tensor, ...]:
         """Return Eᵀ·A(w)ᵀ·Sᵀ·ȳ; in the first pass also record w̄ and b̄."""
         upstream = self.leave_transposed(grad)
         if memo.first:
-            self._record(memo, upstream)
-        return (self.enter_transposed(self.transpose(upstream, needed(memo.weights), groups=memo.groups)),)
+            self._record_gradient(memo, upstream)
+        return (self.enter_transposed(self.transpose(upstream, require(memo.weights), groups=memo.groups)),)
 
     def push(self, memo: Memo, *tangents: Tensor | None) -> Tensor | None:
         """Return S(A(w)Eẋ + A(ẇ)X) + ḃ."""
         result = None
         if tangents[0] is not None:
-            plain = Weights(needed(memo.weights).weight, None)
+            plain = Weights(require(memo.weights).weight, None)
             result = self.apply(self.enter(tangents[0]), plain, groups=memo.groups)
         if memo.change is not None:
-            step = self.apply(needed(memo.entry), memo.change, groups=memo.groups)
-            result = step if result is None else result.add_(step)
+            moved = self.apply(require(memo.entered), memo.change, groups=memo.groups)
+            result = moved if result is None else result.add_(moved)
         return None if result is None else self.leave(result)
 
     def pull(self, memo: Memo, change: Tensor) -> tuple[Tensor, ...]:
         """Return Eᵀ(A(w)ᵀSᵀȳ̇ + A(ẇ)ᵀȲ)."""
-        result = self.transpose(self.leave_transposed(change), needed(memo.weights), groups=memo.groups)
+        result = self.transpose(self.leave_transposed(change), require(memo.weights), groups=memo.groups)
         if memo.change is not None:
-            result.add_(self.transpose(needed(memo.upstream), memo.change, groups=memo.groups))
+            result.add_(self.transpose(require(memo.upstream), memo.change, groups=memo.groups))
         return (self.enter_transposed(result),)
 
-    def _record(self, memo: Memo, grad: Tensor) -> None:
+    def take_gradients(self, memo: Memo) -> dict[str, Tensor]:
+        """Split w̄ and b̄ into the gradients of the layer and of the norm folded into it."""
+        gradient, memo.gradient = memo.gradient, None
+        return {} if gradient is None else self.folded.split(gradient)
+
+    def move_weights(self, direction: Mapping[str, Tensor], sizes: Tensor) -> Weights | None:
+        """Move W' and b', each group by its own step; unmoved weights stay shared."""
+        if not any(name in direction for name in self.folded.names):
+            return self.prepared
+        return self.prepare(self.folded.move(direction, sizes).without_group_axis(), reuse=True)
+
+    def change_weights(self, direction: Mapping[str, Tensor], groups: int) -> Weights | None:
+        """Return ẇ and ḃ."""
+        change = self.folded.merge(direction, groups)
+        return None if change is None else self.prepare(change.without_group_axis(), reuse=True)
+
+    def _record_gradient(self, memo: Memo, grad: Tensor) -> None:
         weight = bias = None
         if self.folded.wants_weight:
-            weight = self.correlate(grad, needed(memo.entry), groups=memo.groups)
+            weight = self.correlate(grad, require(memo.entered), groups=memo.groups)
         if self.folded.wants_bias:
             bias = self.sum_bias(grad, groups=memo.groups)
         memo.gradient = Weights(weight, bias, shared=False)
         # Only tangents read these again; letting go here is what keeps differences small.
         memo.upstream = grad if memo.keep else None
-        memo.entry = memo.entry if memo.keep else None
+        memo.entered = memo.entered if memo.keep else None
 
 
-def needed(value: Kept | None) -> Kept:
+def split_groups(values: Tensor, groups: int) -> Tensor:
+    """[G·n, …] as [G, n, …]."""
+    return values.reshape(groups, values.shape[0] // groups, *values.shape[1:])
+
+
+def sum_positions(values: Tensor, groups: int) -> Tensor:
+    """[G·n, C, …] summed over examples and positions: [G, C]."""
+    grouped = split_groups(values, groups)
+    return grouped.sum([axis for axis in range(1, grouped.ndim) if axis != 2])
+
+
+def require(value: Recorded | None) -> Recorded:
     """The value, which an earlier rule of the same pass has recorded."""
     if value is None:
         raise RuntimeError("the first pass did not record this value")

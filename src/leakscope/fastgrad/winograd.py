@@ -9,6 +9,11 @@ the attack needs reuses the same transforms: the input gradient multiplies by th
 matrices, the weight gradient is the product of both transformed sides. As the transforms act
 on rows and columns alike, each is one matrix product with a Kronecker square.
 
+These convolutions hand images to each other in tiles: an image [N, C, H, W] becomes
+[4, 4, N, H/4, W/4, C], position in the tile first, channel last. Each transform of a tile is then
+one matrix product over the leading axes, a shift to the neighbouring tile copies whole rows of
+channels, and activations do not care.
+
 Reference: Lavin & Gray, "Fast algorithms for convolutional neural networks", CVPR 2016.
 """
 
@@ -17,12 +22,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from leakscope.fastgrad.layer import Weighted, needed
+from leakscope.fastgrad.layer import CompiledLayer, Layout, Memo, WeightedLayer, require
 from leakscope.fastgrad.memory import Scratch
-from leakscope.fastgrad.op import Layout, Weights
-from leakscope.fastgrad.tiles import SIDE
-from leakscope.fastgrad.weights import FoldedWeights
+from leakscope.fastgrad.weights import FoldedWeights, Weights
 
+SIDE = 4
 # Of the sets with small fractions this one rounds best: 1.3e-6 in float32 against 1.9e-6 for ±2.
 POINTS = (0.0, 1.0, -1.0, 2.0, -0.5)
 REACH = SIDE + 2
@@ -31,7 +35,7 @@ COUNT = REACH * REACH
 ONE = REACH + 1
 
 
-def pays(module: nn.Conv2d, *, shape: tuple[int, ...], examples: int) -> bool:
+def pays_off(module: nn.Conv2d, *, shape: tuple[int, ...], examples: int) -> bool:
     """Whether the products saved outweigh the transforms of tiles and weights."""
     plain = (module.kernel_size, module.stride, module.padding, module.dilation, module.groups)
     if plain not in (((3, 3), (1, 1), (1, 1), (1, 1), 1), ((3, 3), (1, 1), "same", (1, 1), 1)):
@@ -42,7 +46,7 @@ def pays(module: nn.Conv2d, *, shape: tuple[int, ...], examples: int) -> bool:
     return examples * height * width >= 16 * SIDE * SIDE
 
 
-class Winograd(Weighted):
+class Winograd(WeightedLayer):
     """A zero-padded 3 × 3 convolution of tiled values [4, 4, N, h, w, channels]."""
 
     layout: Layout = "tiles"
@@ -52,24 +56,24 @@ class Winograd(Weighted):
         self.rows, self.columns = weight.shape[:2]
         self.grid = grid
         self._scratch = scratch
-        self.input, self.output, self.kernel = transforms(weight)
+        self.input, self.output, self.kernel = build_transforms(weight)
         super().__init__(folded)
 
     def prepare(self, weights: Weights, *, reuse: bool = False) -> Weights:
         """G g Gᵀ for every pair of channels: [36·groups, out, in]."""
-        flat = needed(weights.weight).reshape(-1, 9).t()
+        flat = require(weights.weight).reshape(-1, 9).t()
         out = self._scratch.take(self, COUNT, flat.shape[1], like=flat) if reuse else None
         points = torch.mm(self.kernel, flat, out=out)
         return Weights(points.view(-1, self.rows, self.columns), weights.bias, weights.shared)
 
     def enter(self, x: Tensor) -> Tensor:
         """Bᵀ d B: [4, 4, N, h, w, in] → [36, N·h·w, in]."""
-        return (self.input @ gather(x).view(COUNT, -1)).view(COUNT, -1, self.columns)
+        return (self.input @ gather_tiles(x).view(COUNT, -1)).view(COUNT, -1, self.columns)
 
     def enter_transposed(self, values: Tensor) -> Tensor:
         """The transpose of `enter`."""
         tiles = self.input.t() @ values.view(COUNT, -1)
-        return scatter(tiles.view(REACH, REACH, -1, *self.grid, self.columns))
+        return scatter_tiles(tiles.view(REACH, REACH, -1, *self.grid, self.columns))
 
     def leave(self, values: Tensor) -> Tensor:
         """Aᵀ M A: [36, N·h·w, out] → [4, 4, N, h, w, out]."""
@@ -81,7 +85,7 @@ class Winograd(Weighted):
 
     def apply(self, x: Tensor, weights: Weights, *, groups: int) -> Tensor:
         """One product for each point, and for each group with weights of its own."""
-        weight = needed(weights.weight)
+        weight = require(weights.weight)
         y = torch.bmm(x.view(len(weight), -1, self.columns), weight.transpose(1, 2)).view(COUNT, -1, self.rows)
         if weights.bias is not None:
             sets = 1 if weights.shared else groups
@@ -90,7 +94,7 @@ class Winograd(Weighted):
 
     def transpose(self, grad: Tensor, weights: Weights, *, groups: int) -> Tensor:
         """The same products with the transposed weights."""
-        weight = needed(weights.weight)
+        weight = require(weights.weight)
         return torch.bmm(grad.view(len(weight), -1, self.rows), weight).view(COUNT, -1, self.columns)
 
     def correlate(self, grad: Tensor, x: Tensor, *, groups: int) -> Tensor:
@@ -109,7 +113,7 @@ class Winograd(Weighted):
         return grad[ONE].view(groups, -1, self.rows).sum(1)
 
 
-def gather(x: Tensor) -> Tensor:
+def gather_tiles(x: Tensor) -> Tensor:
     """Tiles of 4 × 4 with the border of 1 they read from their neighbours: [6, 6, N, h, w, C]."""
     tiles = x.new_zeros(REACH, REACH, *x.shape[2:])
     tiles[1:-1, 1:-1] = x
@@ -120,8 +124,8 @@ def gather(x: Tensor) -> Tensor:
     return tiles
 
 
-def scatter(tiles: Tensor) -> Tensor:
-    """The transpose of `gather`; overwrites its argument."""
+def scatter_tiles(tiles: Tensor) -> Tensor:
+    """The transpose of `gather_tiles`; overwrites its argument."""
     tiles[:, 1, :, :, 1:] += tiles[:, -1, :, :, :-1]
     tiles[:, -2, :, :, :-1] += tiles[:, 0, :, :, 1:]
     tiles[1, 1:-1, :, 1:] += tiles[-1, 1:-1, :, :-1]
@@ -129,22 +133,63 @@ def scatter(tiles: Tensor) -> Tensor:
     return tiles[1:-1, 1:-1]
 
 
-def transforms(like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def build_transforms(like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Kronecker squares of Bᵀ [36, 36], A [36, 16] and G [36, 9], in the dtype of `like`.
 
     Multiplying polynomials by their values at six points (the last one infinity) and
     transposing that algorithm gives A and G as Vandermonde matrices and Bᵀ as the inverse
     transpose of the square one.
     """
-    square = _values(REACH)
-    factors = (torch.linalg.inv(square).t().contiguous(), _values(SIDE), _values(3))
+    square = _evaluate_powers(REACH)
+    factors = (torch.linalg.inv(square).t().contiguous(), _evaluate_powers(SIDE), _evaluate_powers(3))
     first, second, third = (torch.kron(factor, factor).to(like) for factor in factors)
     return first, second, third
 
 
-def _values(terms: int) -> Tensor:
+def _evaluate_powers(terms: int) -> Tensor:
     """Row i: the powers of point i, up to `terms`; for infinity, the leading coefficient."""
     powers = torch.tensor([[point**k for k in range(terms)] for point in POINTS], dtype=torch.float64)
     infinity = torch.zeros(1, terms, dtype=torch.float64)
     infinity[0, -1] = 1
     return torch.cat([powers, infinity])
+
+
+def cut_tiles(x: Tensor) -> Tensor:
+    """[N, C, H, W] → [4, 4, N, H/4, W/4, C]."""
+    count, channels, height, width = x.shape
+    grid = x.reshape(count, channels, height // SIDE, SIDE, width // SIDE, SIDE)
+    return grid.permute(3, 5, 0, 2, 4, 1).contiguous()
+
+
+def join_tiles(x: Tensor) -> Tensor:
+    """[4, 4, N, H/4, W/4, C] → [N, C, H, W]."""
+    _, _, count, rows, columns, channels = x.shape
+    return x.permute(2, 5, 3, 0, 4, 1).reshape(count, channels, SIDE * rows, SIDE * columns)
+
+
+class ToTiles(CompiledLayer):
+    """Change of layout; its transpose is the change back."""
+
+    layout: Layout = "plain"
+
+    def forward(self, memo: Memo, *inputs: Tensor) -> Tensor:
+        """Cut into tiles."""
+        return cut_tiles(inputs[0])
+
+    def backward(self, memo: Memo, grad: Tensor) -> tuple[Tensor, ...]:
+        """Join the tiles."""
+        return (join_tiles(grad),)
+
+
+class FromTiles(CompiledLayer):
+    """Change of layout; its transpose is the change back."""
+
+    layout: Layout = "tiles"
+
+    def forward(self, memo: Memo, *inputs: Tensor) -> Tensor:
+        """Join the tiles."""
+        return join_tiles(inputs[0])
+
+    def backward(self, memo: Memo, grad: Tensor) -> tuple[Tensor, ...]:
+        """Cut into tiles."""
+        return (cut_tiles(grad),)

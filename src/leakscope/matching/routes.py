@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leakscope.client import second_derivative, trainable
-from leakscope.fastgrad import Network, Unsupported, compile_network
+from leakscope.fastgrad import Program, Unsupported, compile_network
 from leakscope.matching.distances import Distance, Grouped
 from leakscope.matching.replays import Replay, predict
 from leakscope.types import Observation
@@ -101,7 +101,7 @@ class PlainRoute:
 class StructuredRoute:
     """Layer rules instead of a second-order graph; all groups in one pass."""
 
-    network: Network
+    network: Program
     distance: Distance
 
     def __call__(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:

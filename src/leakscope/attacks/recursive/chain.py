@@ -18,8 +18,7 @@ from torch.nn.grad import conv2d_input
 
 from leakscope.attacks.recursive.activations import invertible, undo
 from leakscope.errors import UnsuitableError
-from leakscope.fastgrad.trace import is_normalise, trace
-from leakscope.fastgrad.unsupported import Unsupported
+from leakscope.fastgrad.trace import Unsupported, is_normalise, trace_network
 
 _POINTWISE: dict[Any, type[nn.Module]] = {
     torch.sigmoid: nn.Sigmoid, functional.sigmoid: nn.Sigmoid, "sigmoid": nn.Sigmoid,
@@ -118,7 +117,7 @@ def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> Chain:
     reference = next(model.parameters(), torch.zeros(()))
     example = torch.full((2, *input_shape), 0.5, device=reference.device, dtype=reference.dtype)
     try:
-        traced = trace(copy.deepcopy(model), example)
+        traced = trace_network(copy.deepcopy(model), example)
     except Unsupported as error:
         raise UnsuitableError(
             f"rgap must take the network apart, but {error}; use inverting-gradients or dlg"
