@@ -205,3 +205,17 @@ def test_unknown_mode_is_misuse(bench):
     inputs, _ = bench.problem(1, 1)
     with pytest.raises(UsageError, match="'exact'"):
         compile_network(bench.network("mlp"), loss=functional.cross_entropy, example=inputs[0], mode="exact")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_tangents_keep_what_entered_the_layers(bench, mode):
+    # Differences run the layers again instead: the peak memory of an attack depends on it.
+    inputs, targets = bench.problem(1, 2)
+    network = compile_network(bench.network("convnet"), loss=functional.cross_entropy, example=inputs[0], mode=mode)
+    first = network.gradients(inputs, targets)
+    steps = zip(network.instructions, first.memos, strict=True)
+    weighted = [memo for instruction, memo in steps if instruction.layer.parameters]
+    assert len(weighted) == 7
+    assert all(memo.gradient is None for memo in weighted)
+    assert {memo.entered is not None for memo in weighted} == {mode == "tangents"}
+    assert {memo.upstream is not None for memo in weighted} == {mode == "tangents"}
