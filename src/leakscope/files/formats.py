@@ -51,17 +51,19 @@ def write_tensors(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> Path:
     """Write tensors as safetensors; the file appears whole or not at all."""
-    storable = {name: _make_storable(name, value) for name, value in tensors.items()}
-    return write_atomic(path, safetensors.torch.save(storable, metadata=dict(metadata or {})))
+    check_storable(tensors)
+    # Clones: safetensors refuses tensors that share memory, as tied weights do.
+    copies = {name: value.detach().to("cpu").contiguous().clone() for name, value in tensors.items()}
+    return write_atomic(path, safetensors.torch.save(copies, metadata=dict(metadata or {})))
 
 
-def _make_storable(name: str, value: Tensor) -> Tensor:
-    if problem := name_problem(name):
-        raise BadInputError(f"tensor {show(name)}: the name {problem}; rename it before saving")
-    if value.dtype not in DTYPES.values():
-        raise BadInputError(f"tensor {show(name)}: {value.dtype} cannot be saved; convert it to float32")
-    # A clone: safetensors refuses tensors that share memory, as tied weights do.
-    return value.detach().to("cpu").contiguous().clone()
+def check_storable(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse names and dtypes that could not be read back."""
+    for name, value in tensors.items():
+        if problem := name_problem(name):
+            raise BadInputError(f"tensor {show(name)}: the name {problem}; rename it before saving")
+        if value.dtype not in DTYPES.values():
+            raise BadInputError(f"tensor {show(name)}: {value.dtype} cannot be saved; convert it to float32")
 
 
 def read_any(source: Source) -> tuple[dict[str, Tensor], dict[str, str]]:
