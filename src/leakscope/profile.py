@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakscope import rng as random
+from leakscope.attack import Attack, Watch
 from leakscope.client import replay_gradient, share, trainable
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.fit import not_shared
 from leakscope.metrics import guess_baseline, score
 from leakscope.partial import layers, restrict
 from leakscope.threat import Scenario, freeze, observe_many
-from leakscope.types import Attack, Batch, LocalTraining, Loss, SharedUpdate, Status
+from leakscope.types import Batch, LocalTraining, Loss, SharedUpdate, Status
 
 VIEWS = ("alone", "without", "up to")
 # Above the blind guess by this much, the eye begins to find the picture again.
@@ -100,8 +101,9 @@ def leakage_profile(
     seed: int = 0,
     loss: Loss | None = None,
     say: Said | None = None,
+    watch: Watch | None = None,
 ) -> LeakageProfile:
-    """Attack the update layer by layer. `say(done, total, what)` hears of every finished attack."""
+    """Attack the update layer by layer; `say(done, total, what)` hears of every finished attack, `watch` of steps."""
     wanted = tuple(dict.fromkeys(views))
     if not set(wanted) <= set(VIEWS):
         raise UsageError(f"views must be among {', '.join(VIEWS)}, got {', '.join(wanted)}")
@@ -114,7 +116,8 @@ def leakage_profile(
 
     def attacked(what: str, kept: list[str]) -> View:
         nonlocal done
-        view = _attacked(frozen, batch, attack, restrict(update, kept) if kept else None, scenario, seed, loss, notes)
+        part = restrict(update, kept) if kept else None
+        view = _attacked(frozen, batch, attack, part, scenario, seed, loss, notes, watch)
         done += 1
         if say is not None:
             say(done, total, what)
@@ -163,13 +166,13 @@ def gradsim(
 
 def _attacked(
     frozen: nn.Module, batch: Batch, attack: Attack, update: SharedUpdate | None, scenario: str | Scenario,
-    seed: int, loss: Loss | None, notes: tuple[str, ...],
+    seed: int, loss: Loss | None, notes: tuple[str, ...], watch: Watch | None,
 ) -> View:  # fmt: skip
     if update is None:
         return View(None, Status.REFUSED, "no layer is left to share")
     try:
         seen = observe_many(frozen, [update], scenario=scenario, truths=[batch], loss=loss, notes=notes)[0]
-        found = attack.reconstruct(seen, seed)
+        found = attack.reconstruct(seen, seed, watch=watch)
     except UnsuitableError as reason:
         return View(None, Status.REFUSED, str(reason))
     if found.status is not Status.OK:

@@ -5,7 +5,6 @@ from leakscope.campaign.config import Config, Planned, PlannedAttack, json_schem
 from leakscope.campaign.plan import Plan, make_plan
 from leakscope.campaign.run import CampaignResult, run_campaign
 from leakscope.campaign.selfcheck import self_check
-from leakscope.campaign.stepped import Stepped
 
 __all__ = [
     "Bill",
@@ -15,7 +14,6 @@ __all__ = [
     "Plan",
     "Planned",
     "PlannedAttack",
-    "Stepped",
     "json_schema",
     "load_config",
     "make_plan",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leakscope import data
+from leakscope.attack import Attack
 from leakscope.campaign.plan import NONE, Plan
 from leakscope.campaign.stepped import Length, length_of
 from leakscope.campaign.subject import Subject
@@ -14,7 +15,6 @@ from leakscope.data.load import open_set
 from leakscope.registry import attack_from_spec, defence_from_spec, parse_spec, split_chain
 from leakscope.sweep import Cell
 from leakscope.sweep.cells import canonical_json
-from leakscope.types import Attack
 from leakscope.version import __version__
 
 

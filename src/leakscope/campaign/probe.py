@@ -110,7 +110,7 @@ def _attack(spec: Mapping[str, Any]) -> Measured:
         whole, mb = _with_memory(lambda: at(steps=None))
         return Measured(whole.seconds * scale, 0.0, mb)
     _, mb = _with_memory(lambda: at(steps=STEPS))
-    if hasattr(attack_as_run(spec), "reconstruct_many"):
+    if attack_as_run(spec).runs_in_lockstep:
         # In lockstep memory grows with the runs, up to where the engine splits them.
         mb = min(mb * scale, max(mb, LOCKSTEP_BYTES / 1e6))
     fixed, step = _fixed_and_step(lambda steps: at(steps=steps))
@@ -134,8 +134,8 @@ def _attack_run(spec: Mapping[str, Any], model: nn.Module, *, steps: int | None,
 
 def _steps_done(spec: Mapping[str, Any], evaluations: float, *, asked: int) -> float:
     """Steps a run really made: on random data L-BFGS often stops in the middle of its first one."""
-    of_steps = getattr(getattr(attack_as_run(spec), "optimiser", None), "evaluations", None)
-    return asked if of_steps is None or evaluations <= 0 else min(asked, evaluations / of_steps(1))
+    of_one = resized(attack_as_run(spec), steps=1).effort.evaluations
+    return asked if of_one is None or evaluations <= 0 else min(asked, evaluations / of_one)
 
 
 def _utility(spec: Mapping[str, Any]) -> Measured:

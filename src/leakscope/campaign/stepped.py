@@ -1,34 +1,14 @@
-"""How long an attack runs, and the same attack made shorter or repeated more often.
-
-Most attacks are frozen dataclasses with a field `steps`, and that is enough. One whose length is
-spread over several fields implements `Stepped`; one without steps is a closed form.
-"""
+"""How long an attack runs, and the same attack made shorter or repeated more often."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Protocol, runtime_checkable
 
-from leakscope.errors import UsageError
-from leakscope.types import Attack
+from leakscope.attack import Attack, Effort
 
 # Below this an optimiser has hardly left its start: the result would be noise that looks like protection.
 FEWEST_STEPS = 20
-
-
-@runtime_checkable
-class Stepped(Protocol):
-    """An attack that can be run for another number of steps."""
-
-    @property
-    def steps(self) -> int:
-        """How many steps it runs for."""
-        ...
-
-    def with_steps(self, steps: int) -> Attack:
-        """The same attack for `steps` steps."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,31 +25,27 @@ class Length:
 
 def length_of(attack: Attack) -> Length:
     """The length an attack has by its own settings."""
-    own = attack.steps if isinstance(attack, Stepped) else _field(attack, "steps")
-    return Length(own, _field(attack, "restarts") or 1, 1 + (_field(attack, "retries") or 0))
+    own = attack.effort
+    return Length(own.steps, own.restarts or 1, own.attempts)
 
 
 def has_restarts(attack: Attack) -> bool:
     """Whether the attack can be started from several points."""
-    return _field(attack, "restarts") is not None
+    return attack.effort.restarts is not None
 
 
 def resized(
     attack: Attack, *, steps: int | None = None, restarts: int | None = None, retries: int | None = None
 ) -> Attack:
     """The same attack with another length; what it does not have, or is None, stays as it is."""
-    if steps is not None and isinstance(attack, Stepped):
-        attack, steps = attack.with_steps(steps), None
-    wanted = {"steps": steps, "restarts": restarts, "retries": retries}
-    changes: dict[str, Any] = {
-        name: value for name, value in wanted.items() if value is not None and _field(attack, name) is not None
-    }
-    if not changes:
-        return attack
-    try:
-        return dataclasses.replace(attack, **changes)  # type: ignore[type-var]
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"attack {attack.name!r} cannot be run with {changes}: {error}") from error
+    own = attack.effort
+    return attack.with_effort(
+        Effort(
+            own.steps if steps is None else steps,
+            own.restarts if restarts is None else restarts,
+            own.attempts if retries is None else 1 + retries,
+        )
+    )
 
 
 def shortened(attack: Attack, *, steps: int, of: int, restarts: int | None = None) -> Attack:
@@ -85,11 +61,3 @@ def shortened(attack: Attack, *, steps: int, of: int, restarts: int | None = Non
 def scaled(own: int, *, steps: int, of: int) -> int:
     """`steps` / `of` of `own` steps, rounded up, never below the least that makes sense."""
     return min(own, max(FEWEST_STEPS, math.ceil(own * steps / of)))
-
-
-def _field(attack: Attack, name: str) -> int | None:
-    """A whole number among the fields of a dataclass; None where there is none."""
-    if not dataclasses.is_dataclass(attack) or name not in {field.name for field in dataclasses.fields(attack)}:
-        return None
-    value = getattr(attack, name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

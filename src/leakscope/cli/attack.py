@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from leakscope.types import Attack, Observation, Reconstruction
+    from leakscope.attack import Attack
+    from leakscope.types import Observation, Reconstruction
 
 
 def attack(
@@ -101,13 +102,14 @@ def attack(
 
 def _run(recipe: Attack, seen: Observation, *, seed: int, out: Path) -> dict[str, Any]:
     """Attack, and write what was found; the folder is checked before and changed only when all is written."""
-    from leakscope.cli.progress import watching
+    from leakscope.cli.progress import count_steps
     from leakscope.cli.result_folder import RESULT, result_folder, save_inputs
     from leakscope.files import write_atomic
+    from leakscope.progress import show_progress
 
     with result_folder(out) as folder:
-        with watching(recipe) as run:
-            found = run(seen, seed)
+        with show_progress() as progress, count_steps(progress, recipe) as watch:
+            found = recipe.reconstruct(seen, seed, watch=watch)
         images, inputs = save_inputs(folder, found.inputs, is_unit_range=seen.bounds == (0.0, 1.0))
         result = _result(found, recipe.name, seen.scenario, images=images, inputs=inputs)
         write_atomic(folder / RESULT, json.dumps(result, indent=1, allow_nan=False).encode())

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import nn
 
+    from leakscope.attack import Attack
     from leakscope.profile import LeakageProfile, View
-    from leakscope.types import Attack, Knowledge, Observation, Reconstruction, SharedUpdate
+    from leakscope.types import Batch
 
 
 def profile(
@@ -52,7 +49,6 @@ def profile(
     from leakscope.data import info, load
     from leakscope.files import write_atomic
     from leakscope.models import load_network
-    from leakscope.profile import leakage_profile
     from leakscope.registry import attack_from_spec
     from leakscope.user_code import is_code
 
@@ -73,10 +69,9 @@ def profile(
         seed=model_seed,
         allow_code=True,
     )
-    found = leakage_profile(
-        network, batch, _Shown(recipe), scenario=scenario, seed=seed,
-        views=[view.strip() for view in views.split(",")], say=_Counter(),
-    )  # fmt: skip
+    found = _attack_layers(
+        recipe, network, batch, scenario=scenario, seed=seed, views=[view.strip() for view in views.split(",")]
+    )
     result = {**asdict(found), "verdict": found.verdict()}
     text = json.dumps(result, indent=1, default=str)
     try:
@@ -85,6 +80,31 @@ def profile(
     finally:
         # A full disk must not cost the user what the attacks found.
         typer.echo(text if as_json else "\n".join(_table(found)))
+
+
+def _attack_layers(
+    recipe: Attack, network: nn.Module, batch: Batch, *, scenario: str, seed: int, views: list[str]
+) -> LeakageProfile:
+    from leakscope.cli.progress import count_steps
+    from leakscope.profile import leakage_profile
+    from leakscope.progress import show_progress
+
+    with (
+        show_progress() as progress,
+        # Every attack has its line: one takes seconds to hours.
+        progress.count("attacks", every=0.0) as attacks,
+        count_steps(progress, recipe) as watch,
+    ):
+        return leakage_profile(
+            network,
+            batch,
+            recipe,
+            scenario=scenario,
+            seed=seed,
+            views=views,
+            say=lambda done, total, what: attacks.update(done, what, total=total),
+            watch=watch,
+        )
 
 
 def _check_target(out: Path) -> None:
@@ -102,45 +122,6 @@ def _check_target(out: Path) -> None:
         raise
     except OSError as error:
         raise StorageError(f"--out {str(out)!r}: cannot be written ({error.strerror}); choose another name") from error
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """An attack that shows its own steps and their time left while it runs."""
-
-    attack: Attack
-
-    @property
-    def name(self) -> str:
-        return self.attack.name
-
-    @property
-    def needs(self) -> frozenset[Knowledge]:
-        return self.attack.needs
-
-    @property
-    def paper(self) -> str:
-        return self.attack.paper
-
-    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
-        return self.attack.craft(model, history)
-
-    def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
-        from leakscope.cli.progress import watching
-
-        with watching(self.attack) as run:
-            return run(seen, seed)
-
-
-class _Counter:
-    """Says which attack is done, and about how long the others will take."""
-
-    def __init__(self) -> None:
-        self.began = time.monotonic()
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        left = (time.monotonic() - self.began) / done * (total - done)
-        print(f"[{done}/{total}] {what}" + (f", about {left:.0f} s left" if done < total else ""), file=sys.stderr)
 
 
 def _table(found: LeakageProfile) -> list[str]:
