@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakscope import rng as random
-from leakscope.attack import Attack
+from leakscope.attack import Attack, Watch
 from leakscope.client import replay_gradient, share, trainable
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.fit import not_shared
@@ -101,8 +101,9 @@ def leakage_profile(
     seed: int = 0,
     loss: Loss | None = None,
     say: Said | None = None,
+    watch: Watch | None = None,
 ) -> LeakageProfile:
-    """Attack the update layer by layer. `say(done, total, what)` hears of every finished attack."""
+    """Attack the update layer by layer; `say(done, total, what)` hears of every finished attack, `watch` of steps."""
     wanted = tuple(dict.fromkeys(views))
     if not set(wanted) <= set(VIEWS):
         raise UsageError(f"views must be among {', '.join(VIEWS)}, got {', '.join(wanted)}")
@@ -116,7 +117,7 @@ def leakage_profile(
 
     def view_of(what: str, kept: list[str]) -> View:
         nonlocal done
-        view = target.attack_layers(kept, attack, seed)
+        view = target.attack_layers(kept, attack, seed, watch)
         done += 1
         if say is not None:
             say(done, total, what)
@@ -174,7 +175,7 @@ class _Target:
     scenario: str | Scenario
     loss: Loss | None
 
-    def attack_layers(self, names: list[str], attack: Attack, seed: int) -> View:
+    def attack_layers(self, names: list[str], attack: Attack, seed: int, watch: Watch | None) -> View:
         """What `attack` gets from the named layers alone."""
         if not names:
             return View(None, Status.REFUSED, "no layer is left to share")
@@ -183,7 +184,7 @@ class _Target:
             seen = observe_many(
                 self.model, [kept], scenario=self.scenario, truths=[self.batch], loss=self.loss, notes=self.notes
             )[0]
-            found = attack.reconstruct(seen, seed)
+            found = attack.reconstruct(seen, seed, watch=watch)
         except UnsuitableError as reason:
             return View(None, Status.REFUSED, str(reason))
         if found.status is not Status.OK:

@@ -6,7 +6,7 @@ file runs, no more memory is taken than its size and the budget allow, nothing p
 
 from leakscope.files.atomic import private_folder, write_atomic
 from leakscope.files.check import check_update
-from leakscope.files.formats import read_tensors, write_tensors
+from leakscope.files.formats import pack_tensors, read_tensors, unpack_tensors, write_tensors
 from leakscope.files.images import save_images
 from leakscope.files.state_dicts import delta
 from leakscope.files.updates import load_state, load_update, save_update
@@ -16,10 +16,12 @@ __all__ = [
     "delta",
     "load_state",
     "load_update",
+    "pack_tensors",
     "private_folder",
     "read_tensors",
     "save_images",
     "save_update",
+    "unpack_tensors",
     "write_atomic",
     "write_tensors",
 ]

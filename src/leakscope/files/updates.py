@@ -10,7 +10,7 @@ from typing import Literal
 from torch import Tensor
 
 from leakscope.errors import BadInputError, UsageError
-from leakscope.files.formats import read_any, read_tensors, write_tensors
+from leakscope.files.formats import check_storable, read_any, read_tensors, write_tensors
 from leakscope.files.manifest import KEY, Manifest, describe, parse
 from leakscope.files.opening import Source, open_source, show
 from leakscope.files.state_dicts import delta, split_buffers
@@ -30,7 +30,10 @@ def save_update(path: str | os.PathLike[str], update: SharedUpdate) -> Path:
     both = sorted(set(update.tensors) & set(update.buffers))
     if both:
         raise BadInputError(f"tensor {show(both[0])} is both a parameter and a buffer; rename one of them")
-    return write_tensors(path, {**update.tensors, **update.buffers}, {KEY: describe(update).model_dump_json()})
+    tensors = {**update.tensors, **update.buffers}
+    # Before the manifest, which lists the names.
+    check_storable(tensors)
+    return write_tensors(path, tensors, {KEY: describe(update).model_dump_json()})
 
 
 def load_update(

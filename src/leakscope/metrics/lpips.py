@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
 
 from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
+from leakscope.files import load_state
 from leakscope.metrics.metric import Metric
 from leakscope.metrics.pairs import paired, require_images
 from leakscope.types import Tensors
@@ -152,10 +151,8 @@ def _from_file(path: Path, net: str) -> Tensors:
         raise MissingDataError(
             f"no LPIPS weights at {path}; expected a safetensors file in the layout of the lpips package, version 0.1"
         )
-    try:
-        return _checked(load_file(path), net, source=str(path))
-    except SafetensorError as error:
-        raise BadInputError(f"{path} is not a readable safetensors file ({error})") from error
+    # Links are followed: download caches consist of them.
+    return _checked(load_state(path.resolve()), net, source=str(path))
 
 
 def _from_package(net: str) -> Tensors:
