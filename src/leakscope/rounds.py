@@ -7,7 +7,6 @@ model of every round and may look at what it saw before.
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +22,7 @@ from leakscope.federated import fedavg
 from leakscope.networks import freeze, settle
 from leakscope.tasks import Task
 from leakscope.threat import Scenario, observe_many
-from leakscope.types import Batch, LocalTraining, Loss, Observation, SealedUpdate, SharedUpdate
+from leakscope.types import Batch, LocalTraining, Loss, Observation, OutputLoss, SealedUpdate, SharedUpdate
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,8 @@ class Federation:
 
     def hardened(self) -> Hardened:
         """The network under the defence; what clients draw for it depends on their data, which no attacker has."""
-        secret = hashlib.sha256(b"".join(digest(victim) for victim in self.victims)).hexdigest()
-        return harden(self.model, self.defence, seed=random.child_seed(self.seed, "harden", secret))
+        secrets = [digest(victim) for victim in self.victims]
+        return harden(self.model, self.defence, seed=random.child_seed(self.seed, "harden", *secrets))
 
 
 @dataclass(frozen=True)
@@ -119,6 +118,7 @@ def _play_one(
             local=federation.local,
             seed=_client_seed(federation.seed, place, number),
             loss=federation.loss,
+            task=federation.task,
         )
         for place, victim in enumerate(federation.victims)
     )
@@ -129,7 +129,7 @@ def _play_one(
         [run.update for run in runs],
         scenario=federation.scenario,
         truths=federation.victims,
-        loss=hardened.loss or federation.loss,
+        loss=federation.loss if hardened.loss is None else OutputLoss(hardened.loss),
         task=federation.task,
         orders=[run.order for run in runs],
         notes=notes,

@@ -18,7 +18,7 @@ from leakscope.networks import Settled, batch_statistics, find_head, freeze, noi
 from leakscope.networks import check_output as check_output  # callers know it from here
 from leakscope.suspicion import contradictions, suspicions
 from leakscope.tasks import Classification, Task
-from leakscope.types import Batch, Knowledge, Loss, Observation, SealedUpdate, SharedUpdate, Tensors
+from leakscope.types import Batch, Knowledge, Loss, Observation, OutputLoss, SealedUpdate, SharedUpdate, Tensors
 
 if TYPE_CHECKING:
     from leakscope.defence import Hardened
@@ -118,7 +118,7 @@ def observe(
     # A hardened network is declared above this module, so it is told apart by what it is not.
     network = model if isinstance(model, nn.Module) else model.server
     if not isinstance(model, nn.Module):
-        loss = loss or model.loss
+        loss = loss or (None if model.loss is None else OutputLoss(model.loss))
     frozen, notes = freeze(network)
     return observe_many(
         frozen,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,19 @@ from leakscope.tasks import Classification, Task
 
 Tensors = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class OutputLoss:
+    """A loss that takes what the network returned, unprocessed; any other loss takes its scores."""
+
+    function: Callable[[Any, Tensor], Tensor]
+
+    def __call__(self, output: Any, targets: Tensor) -> Tensor:
+        """The mean loss."""
+        return self.function(output, targets)
+
+
 # Side of a square picture, or (height, width).
 PictureSize = int | tuple[int, int]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from leakscope.client.examples import example_gradients
 from leakscope.client.gradient import replay_gradient, second_derivative, trainable
 from leakscope.client.local import replay_local, train
-from leakscope.client.step import ClientRun, ClientStep, client_generator, harden, run_client, share
+from leakscope.client.step import ClientRun, ClientStep, client_generator, digest, harden, run_client, share
 from leakscope.client.targets import check_targets
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "ClientStep",
     "check_targets",
     "client_generator",
+    "digest",
     "example_gradients",
     "harden",
     "replay_gradient",

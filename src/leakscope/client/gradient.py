@@ -14,7 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from leakscope.defence import TrainingLoss
 from leakscope.errors import BadInputError, UnsuitableError
 from leakscope.networks import check_output
-from leakscope.types import Loss, Tensors
+from leakscope.tasks import Task
+from leakscope.types import Loss, OutputLoss, Tensors
 
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:
@@ -30,11 +31,14 @@ def leaves(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().requires_grad_() for name, value in trainable(model).items()}
 
 
-def on_scores(loss: Loss) -> TrainingLoss:
-    """A loss of scores, taken on what a network returned, unprocessed."""
+def on_scores(loss: Loss, task: Task | None = None) -> TrainingLoss:
+    """A loss of scores, taken on what a network returned, unprocessed; scores are what `task` finds in it."""
+    if isinstance(loss, OutputLoss):
+        return loss
+    check = check_output if task is None else task.check_output
 
     def of_output(output: Any, targets: Tensor) -> Tensor:
-        return loss(check_output(output), targets)
+        return loss(check(output), targets)
 
     return of_output
 
@@ -46,10 +50,11 @@ def replay_gradient(
     targets: Tensor,
     *,
     loss: Loss,
+    task: Task | None = None,
     create_graph: bool = True,
 ) -> dict[str, Tensor]:
     """∇_W loss(model(inputs; W), targets), differentiable in `inputs` and `targets`."""
-    return compute_gradient(model, parameters, inputs, targets, loss=on_scores(loss), create_graph=create_graph)
+    return compute_gradient(model, parameters, inputs, targets, loss=on_scores(loss, task), create_graph=create_graph)
 
 
 def compute_gradient(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from leakscope.client.gradient import replay_gradient
 from leakscope.client.optimisers import Memory, advance
 from leakscope.errors import UsageError
+from leakscope.tasks import Task
 from leakscope.tensors import map_tensors, subtract
 from leakscope.types import LocalTraining, Loss, Tensors
 
@@ -43,6 +44,7 @@ def replay_local(
     *,
     local: LocalTraining,
     loss: Loss,
+    task: Task | None = None,
     create_graph: bool = True,
     order: Order | None = None,
 ) -> dict[str, Tensor]:
@@ -57,6 +59,8 @@ def replay_local(
 
     def rule(current: dict[str, Tensor], step: int, chosen: tuple[int, ...]) -> dict[str, Tensor]:
         rows = list(chosen)
-        return replay_gradient(model, current, inputs[rows], targets[rows], loss=loss, create_graph=create_graph)
+        return replay_gradient(
+            model, current, inputs[rows], targets[rows], loss=loss, task=task, create_graph=create_graph
+        )
 
     return train(parameters, rule, local=local, order=positions, create_graph=create_graph)

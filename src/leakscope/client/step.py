@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn import functional
 
 from leakscope import rng as random
 from leakscope.client.examples import example_gradients
@@ -22,6 +21,7 @@ from leakscope.client.targets import check_targets
 from leakscope.defence import ClientHooks, Defence, Hardened, StepContext, TrainingLoss
 from leakscope.errors import BadInputError
 from leakscope.networks import check_weights
+from leakscope.tasks import Classification, Task
 from leakscope.tensors import all_finite, detach
 from leakscope.types import Batch, LocalTraining, Loss, SealedUpdate, SharedUpdate
 
@@ -69,9 +69,11 @@ class ClientStep:
         defence: Defence | None = None,
         local: LocalTraining | None = None,
         loss: Loss | None = None,
+        task: Task | None = None,
     ) -> ClientStep:
-        """The step on `network`, whose own loss comes before `loss`."""
-        own = network.loss or on_scores(loss or functional.cross_entropy)
+        """The step on `network`, whose own loss comes before `loss`, and that before the task's."""
+        chosen = (task or Classification()).loss if loss is None else on_scores(loss, task)
+        own = network.loss or chosen
         return cls(own, ClientHooks() if defence is None else defence.hooks(), local, network.private)
 
     def run(self, model: nn.Module, batch: Batch, rng: Generator) -> ClientRun:
@@ -128,6 +130,7 @@ def run_client(
     local: LocalTraining | None = None,
     seed: int = 0,
     loss: Loss | None = None,
+    task: Task | None = None,
 ) -> ClientRun:
     """Compute what a client with `batch` would send, and what it trained on.
 
@@ -138,8 +141,8 @@ def run_client(
     given = network if isinstance(network, Hardened) else Hardened(network, network)
     check_weights(given.client)
     model = _private_copy(given.client)
-    check_targets(model, batch, own_loss=given.loss is not None)
-    step = ClientStep.of(given, defence=defence, local=local, loss=loss)
+    check_targets(model, batch, own_loss=given.loss is not None, task=task)
+    step = ClientStep.of(given, defence=defence, local=local, loss=loss, task=task)
     run = step.run(model, batch, client_generator(seed, batch))
     if isinstance(run.update, SharedUpdate) and not all_finite(run.update.tensors):
         raise BadInputError("the client's update holds NaN or Inf; lower the learning rate or check the model")
@@ -154,18 +157,24 @@ def share(
     local: LocalTraining | None = None,
     seed: int = 0,
     loss: Loss | None = None,
+    task: Task | None = None,
 ) -> SharedUpdate | SealedUpdate:
     """Compute what a client with `batch` would send: `run_client(…).update`."""
-    return run_client(network, batch, defence=defence, local=local, seed=seed, loss=loss).update
+    return run_client(network, batch, defence=defence, local=local, seed=seed, loss=loss, task=task).update
 
 
 def client_generator(seed: int, batch: Batch) -> Generator:
     """The client's randomness: of its seed and its examples, so that nobody who only knows the seed can repeat it."""
-    digest = hashlib.sha256()
+    return random.generator(seed, "client", digest(batch))
+
+
+def digest(batch: Batch) -> str:
+    """A fingerprint of private examples: the same for the same bytes, and of no use to find them."""
+    found = hashlib.sha256()
     for value in (batch.inputs, batch.targets):
-        digest.update(f"{value.dtype} {list(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return random.generator(seed, "client", digest.hexdigest())
+        found.update(f"{value.dtype} {list(value.shape)}".encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _private_copy(model: nn.Module) -> nn.Module:

@@ -10,15 +10,19 @@ from torch import nn
 from leakscope.client.gradient import run_network
 from leakscope.errors import BadInputError
 from leakscope.networks import check_output
+from leakscope.tasks import Task
 from leakscope.types import Batch
 
 
-def check_targets(model: nn.Module, batch: Batch, *, own_loss: bool = False) -> None:
-    """Insist on class labels the model can predict.
+def check_targets(model: nn.Module, batch: Batch, *, own_loss: bool = False, task: Task | None = None) -> None:
+    """Insist on class labels the model can predict, or on what else the declared `task` asks for.
 
     With `own_loss` the network's output is what that loss takes: labels are then compared only with
     scores that can be found in it.
     """
+    if task is not None and not own_loss:
+        task.check_targets(batch.targets, task.outputs(_probe(model, batch)))
+        return
     if batch.targets.is_floating_point() or batch.targets.ndim != 1:
         return
     if batch.targets.dtype != torch.long:

@@ -45,7 +45,9 @@ def predict(
     """
     local = replay.local(seen)
     if local is None:
-        return replay_gradient(seen.model, parameters, inputs, targets, loss=seen.loss, create_graph=create_graph)
+        return replay_gradient(
+            seen.model, parameters, inputs, targets, loss=seen.loss, task=seen.task, create_graph=create_graph
+        )
     change = replay_local(
         seen.model,
         parameters,
@@ -53,6 +55,7 @@ def predict(
         targets,
         local=local,
         loss=seen.loss,
+        task=seen.task,
         create_graph=create_graph,
         order=seen.order,
     )
