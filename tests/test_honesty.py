@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from torch import nn
 
 import leakscope as ls
@@ -52,7 +51,8 @@ def test_nor_when_update_and_observation_are_made_by_hand():
     assert not hasattr(model, "last")
     seen = ls.observe(model, update, scenario="A", truth=batch)
     found = ReadsTheModulesMemory().reconstruct(seen)
-    assert torch.all(found.inputs == 0.5)
+    # What it may find is the noise that the observed network was tried with.
+    assert float(ls.score(found, batch).psnr) < float(ls.metrics.guess_baseline(batch)) + MARGIN_DB
 
 
 def test_nor_over_local_steps_and_several_rounds():

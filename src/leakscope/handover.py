@@ -75,6 +75,6 @@ def _check_types(agreed: nn.Module, crafted: nn.Module, attack: str) -> None:
         if type(module) not in known and not home.startswith(("torch.nn.", "leakscope.")):
             raise UsageError(
                 f"attack {attack!r} hands out a layer {name!r} of type {type(module).__name__}, which is neither "
-                "torch's nor part of the agreed network: a layer of its own could record what the client feeds it; build the "
-                "changed network of torch.nn layers"
+                "torch's nor part of the agreed network: a layer of its own could record what the client feeds it; "
+                "build the changed network of torch.nn layers"
             )

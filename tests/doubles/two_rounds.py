@@ -29,7 +29,7 @@ class TwoRounds(Attack):
         return 2
 
     def _craft(self, model: nn.Module, context: CraftContext) -> Crafted:
-        assert len(context.history) == context.round
+        assert bool(context.history) == bool(context.round)
         layer = _first_linear(model)
         size = layer.in_features
         mixing = torch.linalg.qr(

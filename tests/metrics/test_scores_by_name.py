@@ -45,7 +45,7 @@ def test_a_metric_is_chosen_by_name_and_an_unknown_one_lists_the_others():
     scores = score(found(batch().inputs), batch(), metrics=("mae",))
     assert scores.names() == ("mae",)
     assert scores["mae"].tolist() == [0, 0, 0]
-    with pytest.raises(UsageError, match="unknown metric 'pnsr'.*psnr"):
+    with pytest.raises(UsageError, match=r"unknown metric 'pnsr'.*psnr"):
         score(found(batch().inputs), batch(), metrics=("pnsr",))
     with pytest.raises(UsageError, match="'psnr' was not measured"):
         _ = scores.psnr
