@@ -75,11 +75,11 @@ def attack(setting: Setting, victims: Sequence[Batch], seed: int) -> tuple[list[
     else:
         optimiser = Adam(lr=0.4, signed=setting.signed, schedule=linear)
         penalty = TotalVariation(0.5, relative=True)
-    method = replace(
-        inverting_gradients(steps=setting.steps), distance=distance, optimiser=optimiser, penalties=(penalty,)
+    method = inverting_gradients(steps=setting.steps).revised(
+        lambda recipe: replace(recipe, distance=distance, optimiser=optimiser, penalties=(penalty,))
     )
     began = time.process_time()
-    return method.reconstruct_many(seen, seed), (time.process_time() - began) / len(victims)
+    return method.reconstruct(seen, seed), (time.process_time() - began) / len(victims)
 
 
 def run(setting: Setting, images: Sequence[int], *, seed: int, out: Path) -> None:

@@ -21,9 +21,10 @@ import torch
 from torch import nn
 
 import leakscope as ls
+from leakscope.attack import Attack
 from leakscope.attacks.agic import agic
 from leakscope.attacks.inverting_gradients import inverting_gradients
-from leakscope.types import Attack, Batch, Observation, Reconstruction
+from leakscope.types import Batch, Observation, Reconstruction
 
 FIRST = 101
 

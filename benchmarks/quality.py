@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import torch
 
 import leakscope as ls
-from leakscope.types import Attack, Batch, Observation, Reconstruction
+from leakscope.attack import Attack
+from leakscope.types import Batch, Observation, Reconstruction
 
 
 def victim(name: str, index: int, *, seed: int, normalise: str | None) -> tuple[Observation, Batch]:
@@ -33,7 +34,7 @@ def attack_all(
     """PSNR of every victim, the reconstructions, and whether each stored loss is its iterate's own."""
     found = [attack.reconstruct(seen, seed) for seed, (seen, _) in enumerate(pairs)]
     psnr = [float(ls.score(one, batch).psnr[0]) for one, (_, batch) in zip(found, pairs, strict=True)]
-    evaluate = attack.evaluate  # type: ignore[attr-defined]
+    evaluate = attack.evaluate
     own = all(evaluate(seen, one) == one.loss for one, (seen, _) in zip(found, pairs, strict=True))
     return psnr, found, own
 

@@ -19,7 +19,8 @@ import leakscope as ls
 from leakscope.matching.prior_files import save_prior
 from leakscope.metrics import guess_baseline
 from leakscope.priors import Recipe, Trainer
-from leakscope.types import Attack, Batch, Observation
+from leakscope.attack import Attack
+from leakscope.types import Batch, Observation
 from reproductions.rows import Measured, Say, median_at_least
 
 # Away from the images that schedules were tuned on (101–107).

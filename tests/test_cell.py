@@ -80,29 +80,20 @@ def test_the_adaptive_attacker_is_marked_and_is_another_attack():
 
 
 @dataclass(frozen=True)
-class Failing:
+class Failing(FCInversion):
     """Rebuilds well and ends as it is told."""
 
-    statuses: tuple[Status, ...]
-    name: str = "failing"
-    paper: str = "none"
-    needs: frozenset = frozenset()
+    statuses: tuple[Status, ...] = ()
 
-    def craft(self, model, history=()):
-        return model
-
-    def reconstruct_many(self, seen, seed=0):
-        base = fc_inversion()
-        return [replace(base.reconstruct(one), status=s) for one, s in zip(seen, self.statuses, strict=True)]
-
-    def reconstruct(self, seen, seed=0):
-        return self.reconstruct_many([seen], seed)[0]
+    def _reconstruct_several(self, seen, seed, watch):
+        found = super()._reconstruct_several(seen, seed, watch)
+        return [replace(one, status=status) for one, status in zip(found, self.statuses, strict=True)]
 
 
 def test_one_failed_victim_makes_the_cell_no_evidence():
     victims = [batch_of([1]), batch_of([2], seed=1)]
-    assert audit(dense(), victims, Failing((Status.OK, Status.OK))).status is Status.OK
-    assert audit(dense(), victims, Failing((Status.OK, Status.DIVERGED))).status is Status.DIVERGED
+    assert audit(dense(), victims, Failing(statuses=(Status.OK, Status.OK))).status is Status.OK
+    assert audit(dense(), victims, Failing(statuses=(Status.OK, Status.DIVERGED))).status is Status.DIVERGED
 
 
 def test_an_attack_without_lockstep_gets_a_seed_of_its_own_for_every_victim():
@@ -110,9 +101,9 @@ def test_an_attack_without_lockstep_gets_a_seed_of_its_own_for_every_victim():
 
     @dataclass(frozen=True)
     class Recording(FCInversion):
-        def reconstruct(self, seen, seed=0):
+        def _reconstruct(self, seen, seed, watch):
             seeds.append(seed)
-            return super().reconstruct(seen)
+            return super()._reconstruct(seen, seed, watch)
 
     audit(dense(), [batch_of([1]), batch_of([2])], Recording(), seed=4)
     assert seeds == [random.child_seed(4, "victim", 0), random.child_seed(4, "victim", 1)]

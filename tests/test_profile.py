@@ -142,8 +142,8 @@ def test_a_reconstruction_that_is_not_finite_is_no_evidence():
     given = smallest_problem()
 
     class Broken(type(fc_inversion())):
-        def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
-            found = super().reconstruct(seen, seed)
+        def _reconstruct(self, seen: Observation, seed: int, watch: object) -> Reconstruction:
+            found = super()._reconstruct(seen, seed, None)
             return replace(found, inputs=torch.full_like(found.inputs, float("nan")), status=Status.OK)
 
     profile = leakage_profile(given.model, given.batch, Broken(), views=["without"])

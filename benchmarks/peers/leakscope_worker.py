@@ -22,7 +22,6 @@ import victim as victims
 from torch import Tensor, nn
 
 import leakscope as ls
-from leakscope.matching.recipe import GradientMatching
 
 
 def rebuild(victim: victims.Victim) -> nn.Module:
@@ -63,7 +62,7 @@ def attack(args: argparse.Namespace) -> None:
     recorder = measure.Recorder(every=args.every)
     options = {} if args.replay is None else {"replay": args.replay}
     method = ls.get_attack(args.attack, steps=args.steps, **options)
-    if not isinstance(method, GradientMatching):
+    if method.effort.evaluations is None:
         raise SystemExit(f"{args.attack} takes no steps that could be watched; name an optimisation attack")
     made = method.reconstruct(seen, args.seed, watch=watching(recorder))
     wall, cpu = recorder.elapsed()

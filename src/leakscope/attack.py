@@ -81,6 +81,8 @@ class Attack(ABC):
     changes_architecture: ClassVar[bool] = False
     # Whether updates of several rounds are used together (`Observation.earlier`) rather than each by itself.
     joins_rounds: ClassVar[bool] = False
+    # Whether several victims of one model run together, so that memory grows with their number.
+    runs_in_lockstep: ClassVar[bool] = False
 
     @property
     def rounds(self) -> int:

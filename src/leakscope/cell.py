@@ -14,18 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from leakscope import rng as random
+from leakscope.attack import Attack
 from leakscope.client import share
 from leakscope.errors import UsageError
 from leakscope.metrics import guess_baseline, score
 from leakscope.threat import Scenario, freeze, get_scenario, observe_many
 from leakscope.types import (
-    Attack,
     AuditResult,
     Batch,
     Defence,
     LocalTraining,
     Loss,
-    Observation,
     Reconstruction,
     Scores,
     SealedUpdate,
@@ -59,7 +58,7 @@ def audit(
         raise UsageError("audit needs at least one batch, got none")
     rung = get_scenario(scenario)
     began = time.perf_counter()
-    handed_out = attack.craft(model if defence is None else defence.harden(model))
+    handed_out = attack.craft(model if defence is None else defence.harden(model)).model
     chosen = defence.adapt(attack) if adaptive and defence is not None else attack
     chosen = chosen if limited is None else limited(chosen)
     updates = [
@@ -72,18 +71,11 @@ def audit(
     readable = [update for update in updates if isinstance(update, SharedUpdate)]
     frozen, notes = freeze(handed_out)
     seen = observe_many(frozen, readable, scenario=rung, truths=victims, loss=loss, notes=notes)
-    found = _reconstruct(chosen, seen, seed)
+    found = chosen.reconstruct(seen, seed)
     return _result(
         found, victims, attack=attack.name, defence=protection, scenario=rung.name, seed=seed, adaptive=adaptive,
         with_lpips=with_lpips, seconds=time.perf_counter() - began,
     )  # fmt: skip
-
-
-def _reconstruct(attack: Attack, seen: list[Observation], seed: int) -> list[Reconstruction]:
-    together = getattr(attack, "reconstruct_many", None)
-    if together is not None:
-        return together(seen, seed)
-    return [attack.reconstruct(one, random.child_seed(seed, "victim", i)) for i, one in enumerate(seen)]
 
 
 def _result(

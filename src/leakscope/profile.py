@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakscope import rng as random
+from leakscope.attack import Attack
 from leakscope.client import replay_gradient, share, trainable
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.fit import not_shared
 from leakscope.metrics import guess_baseline, score
 from leakscope.partial import layers, restrict
 from leakscope.threat import Scenario, freeze, observe_many
-from leakscope.types import Attack, Batch, LocalTraining, Loss, SharedUpdate, Status
+from leakscope.types import Batch, LocalTraining, Loss, SharedUpdate, Status
 
 VIEWS = ("alone", "without", "up to")
 # Above the blind guess by this much, the eye begins to find the picture again.

@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from leakscope import cell
+from leakscope.attack import Attack
 from leakscope.attacks import (
     agic,
     ats_study,
@@ -35,7 +36,7 @@ from leakscope.attacks import (
 from leakscope.defences import chain, clip, noise, prune
 from leakscope.errors import UsageError, suggest
 from leakscope.threat import Scenario
-from leakscope.types import Attack, AuditResult, Batch, Defence, LocalTraining, Loss
+from leakscope.types import AuditResult, Batch, Defence, LocalTraining, Loss
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
     "dlg": dlg.dlg,

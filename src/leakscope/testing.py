@@ -11,7 +11,7 @@ Example:
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from leakscope import rng as random
+from leakscope.attack import Attack
 from leakscope.attacks.idlg import idlg
 from leakscope.client import share
 from leakscope.errors import KnowledgeError
@@ -26,7 +27,6 @@ from leakscope.metrics import Metric, guess_baseline, score
 from leakscope.models import build
 from leakscope.threat import observe
 from leakscope.types import (
-    Attack,
     Batch,
     Defence,
     Knowledge,
@@ -78,7 +78,7 @@ def check_attack(attack: Attack, *, problem: ContractProblem | None = None, marg
 
 
 def _check_attack_value(attack: Attack) -> None:
-    assert isinstance(attack, Attack), f"{attack!r} lacks a member of the Attack protocol"
+    assert isinstance(attack, Attack), f"{attack!r} is no leakscope.attack.Attack"
     assert attack.name, "an attack needs a name"
     assert attack.paper, f"{attack.name}: an attack needs its paper"
     assert all(isinstance(item, Knowledge) for item in attack.needs), f"{attack.name}: needs must hold Knowledge"
@@ -97,10 +97,8 @@ def _check_reconstruction(attack: Attack, seen: Observation, found: Reconstructi
     assert bool(torch.isfinite(found.inputs).all()), f"{name}: inputs are not finite"
     assert not found.inputs.requires_grad, f"{name}: inputs still carry a graph"
     assert found.history, f"{name}: no history"
-    evaluate: Callable[[Observation, Reconstruction], float] | None = getattr(attack, "evaluate", None)
-    if evaluate is not None:
-        again = evaluate(seen, found)
-        assert again == found.loss, f"{name}: stores loss {found.loss}, but its iterate has {again}"
+    again = attack.evaluate(seen, found)
+    assert again == found.loss, f"{name}: stores loss {found.loss}, but its iterate has {again}"
 
 
 def _check_refusal(attack: Attack, given: ContractProblem, update: SharedUpdate) -> None:

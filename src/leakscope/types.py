@@ -8,14 +8,17 @@ One direction: an attack receives an `Observation` and never the private `Batch`
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor, nn
 
 from leakscope.errors import BadInputError, UsageError
+
+if TYPE_CHECKING:
+    from leakscope.attack import Attack
 
 Tensors = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -245,34 +248,6 @@ class AuditResult:
     reconstruction: Tensor | None = None
     truth: Tensor | None = None
     notes: tuple[str, ...] = ()
-
-
-@runtime_checkable
-class Attack(Protocol):
-    """Rebuilds private examples from what a server sees."""
-
-    @property
-    def name(self) -> str:
-        """Name in kebab-case, as in the registry."""
-        ...
-
-    @property
-    def needs(self) -> frozenset[Knowledge]:
-        """What the scenario must grant for the attack to run."""
-        ...
-
-    @property
-    def paper(self) -> str:
-        """Authors, title and year of what is implemented."""
-        ...
-
-    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
-        """Return the model the server hands out: the same one unless the server is malicious."""
-        ...
-
-    def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
-        """Rebuild the examples behind `seen.update`."""
-        ...
 
 
 class ClientStep(Protocol):

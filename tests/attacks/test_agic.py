@@ -13,10 +13,10 @@ from torch import nn
 from leakscope.attacks.agic import Agic, agic, one_batch_cosine
 from leakscope.attacks.agic_epochs import recognise
 from leakscope.client import share
+from leakscope.defences.prune import prune
 from leakscope.errors import BadInputError, KnowledgeError, UsageError
 from leakscope.matching.distances import Cosine
 from leakscope.matching.epochs import match_examples, pooled_errors, shared_examples
-from leakscope.matching.facts import Sparse
 from leakscope.matching.layer_weights import LayerWeighted
 from leakscope.matching.optimisers import Adam
 from leakscope.matching.schedules import three_drops
@@ -79,9 +79,9 @@ def test_contract():
 
 def test_options_reach_the_distance():
     attack = agic(beta=2.0, relu_modifier=False, batch_norm="mean", schedule="paper", signed=False)
-    assert attack.distance == LayerWeighted(Cosine(), 2.0, relu_modifier=False, batch_norm="mean")
+    assert attack.recipe.distance == LayerWeighted(Cosine(), 2.0, relu_modifier=False, batch_norm="mean")
     assert (attack.steps, attack.several.pre_steps) == (10_000, 2_000)
-    assert attack.optimiser == Adam(lr=0.1, signed=False, schedule=three_drops)
+    assert attack.recipe.optimiser == Adam(lr=0.1, signed=False, schedule=three_drops)
     assert agic() == agic()
     with pytest.raises(UsageError, match="schedule"):
         agic(schedule="quick")  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def test_reconstructs_from_a_delta():
 
 
 def test_knows_of_pruning():
-    informed = agic(steps=3).informed(Sparse())
+    informed = prune(0.5).adapt(agic(steps=3))
     seen = look(small_network(), pictures(1))
     found = informed.reconstruct(seen)
     assert isinstance(informed, Agic)

@@ -17,10 +17,10 @@ from tiny import batch_of, dense, seen_of
 def test_the_published_settings():
     attack = cpl()
     assert (attack.name, attack.paper, attack.steps) == ("cpl", PAPER, 300)
-    assert (attack.distance, attack.optimiser) == (SquaredL2(), LBFGS(lr=1.0))
-    assert attack.penalties == (LabelTerm(1e-4),)
-    assert attack.candidate == Patterned("patch", 4)
-    assert cpl(label_weight=0).penalties == ()
+    assert (attack.recipe.distance, attack.recipe.optimiser) == (SquaredL2(), LBFGS(lr=1.0))
+    assert attack.recipe.penalties == (LabelTerm(1e-4),)
+    assert attack.recipe.candidate == Patterned("patch", 4)
+    assert cpl(label_weight=0).recipe.penalties == ()
 
 
 def test_it_keeps_the_contract():

@@ -7,8 +7,10 @@ from torch import nn
 from leakscope import data
 from leakscope.attacks.fc_inversion import fc_inversion, layer_inputs
 from leakscope.client import share
+from leakscope.defences.clip import clip
+from leakscope.defences.noise import gaussian_noise
+from leakscope.defences.prune import prune
 from leakscope.errors import UnsuitableError
-from leakscope.matching.facts import Bounded, Noise, Sparse
 from leakscope.metrics import score
 from leakscope.models import build
 from leakscope.models.rgap import logistic_loss
@@ -178,12 +180,12 @@ def test_the_informed_attacker_weighs_all_rows_and_gets_closer_under_noise():
     noisy = {name: value + 1e-3 * normal_like(value, generator(0, name)) for name, value in exact.tensors.items()}
     seen = observe(model, SharedUpdate("gradient", noisy, num_examples=1), scenario="A", truth=batch)
     naive = fc_inversion()
-    informed = naive.informed(Noise(1e-6))
+    informed = gaussian_noise(1e-3).adapt(naive)
     assert informed.combine == "least-squares"
     errors = [float((attack.reconstruct(seen).inputs - batch.inputs).square().mean()) for attack in (naive, informed)]
     assert errors[1] < 0.8 * errors[0]
-    assert naive.informed(Sparse()) == naive
-    assert naive.informed(Bounded()) == naive
+    assert prune(0.5).adapt(naive) == clip(1.0).adapt(naive) == naive
+    assert prune(0.5).adapt(informed) == informed, "what was known stays known"
 
 
 def test_nothing_to_divide_by_is_no_evidence():

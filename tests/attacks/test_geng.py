@@ -18,10 +18,11 @@ from tiny import batch_of, dense, seen_of
 
 def test_the_published_settings():
     attack = geng()
-    assert (attack.name, attack.paper, attack.distance) == ("geng", PAPER, SquaredL2())
-    assert (attack.labels, attack.replay, attack.optimiser) == (Inferred("geng"), OneGradient(), LBFGS(lr=1.0))
-    assert [type(one) for one in attack.penalties] == [Clipping, Scaling]
-    assert isinstance(geng(optimiser="adam").optimiser, Adam)
+    assert (attack.name, attack.paper, attack.recipe.distance) == ("geng", PAPER, SquaredL2())
+    recipe = attack.recipe
+    assert (recipe.labels, recipe.replay, recipe.optimiser) == (Inferred("geng"), OneGradient(), LBFGS(lr=1.0))
+    assert [type(one) for one in attack.recipe.penalties] == [Clipping, Scaling]
+    assert isinstance(geng(optimiser="adam").recipe.optimiser, Adam)
     with pytest.raises(UsageError, match="'lbfgs' or 'adam', got 'sgd'"):
         geng(optimiser="sgd")
 

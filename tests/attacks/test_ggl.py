@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,8 @@ from leakscope.defences.clip import clip
 from leakscope.defences.noise import gaussian_noise
 from leakscope.defences.prune import prune
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.defended import PerTensor, Sparsified
-from leakscope.matching.distances import Clipped, Denoised, SquaredL2
-from leakscope.matching.latent import Latent
+from leakscope.matching.defended import ClippedFirst, PerTensor, Sparsified
+from leakscope.matching.distances import SquaredL2
 from leakscope.metrics import guess_baseline, score
 from leakscope.testing import check_attack, smallest_problem
 from leakscope.threat import observe
@@ -59,19 +59,18 @@ def knowing(attack, *defences) -> Any:
 
 def test_a_defence_tells_what_it_does():
     attack = ggl(**SHORT)
-    assert attack.distance == L2
-    assert knowing(attack, prune(0.9)).distance == Sparsified(L2)
-    assert knowing(attack, clip(1.0)).distance == Clipped(L2)
-    assert knowing(attack, prune(0.9), clip(1.0)).distance == ggl(**SHORT, aware=True).distance
+    assert attack.recipe.distance == L2
+    assert knowing(attack, prune(0.9)).recipe.distance == Sparsified(L2)
+    assert knowing(attack, clip(1.0)).recipe.distance == ClippedFirst(L2)
+    assert knowing(attack, prune(0.9), clip(1.0)).recipe.distance == ggl(**SHORT, aware=True).recipe.distance
     noisy = knowing(attack, gaussian_noise(sigma=0.1))
-    assert isinstance(noisy.distance, Denoised)
-    assert isinstance(noisy.candidate, Latent), "the prior stays"
+    assert noisy.recipe == replace(attack.recipe, noise=0.1**2), "the prior stays"
 
 
 def test_several_victims_are_searched_for_each_by_itself():
     problem = smallest_problem()
     flipped = Batch(1 - problem.batch.inputs.flip(3), torch.tensor([0]))
-    found = ggl(**SHORT).reconstruct_many([seen_of(problem), seen_of(problem, batch=flipped)], 5)
+    found = ggl(**SHORT).reconstruct([seen_of(problem), seen_of(problem, batch=flipped)], 5)
     for one, truth in zip(found, (problem.batch, flipped), strict=True):
         assert one.targets.tolist() == truth.targets.tolist()
         assert float(score(one, truth).psnr) > float(guess_baseline(truth)) + 3

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from leakscope.attack import Effort
 from leakscope.attacks.gias import Gias, gias
 from leakscope.client import share
 from leakscope.defences.prune import prune
@@ -81,13 +84,15 @@ def test_inputs_that_are_no_images_are_refused():
 
 
 def test_both_searches_are_cut_alike():
-    attack = gias(prior="smooth").with_steps(110)
-    assert (attack.latent_steps, attack.weight_steps, attack.steps) == (10, 100, 110)
-    assert gias(prior="smooth", weight_steps=0).with_steps(40).latent_steps == 40
+    attack = gias(prior="smooth").with_effort(Effort(110, 3))
+    assert attack == gias(prior="smooth", latent_steps=10, weight_steps=100)
+    assert attack.effort == Effort(110, 3, 1, 110)
+    assert gias(prior="smooth", weight_steps=0).with_effort(Effort(40)).search.steps == 40
+    assert gias(prior="smooth").with_effort(Effort(restarts=1)) == gias(prior="smooth", restarts=1)
 
 
 def test_a_known_defence_changes_the_comparison():
     adapted = prune(0.9).adapt(gias(**SHORT))
     assert isinstance(adapted, Gias)
-    assert adapted.distance == Masked(Cosine())
-    assert adapted.prior == gias(**SHORT).prior
+    assert adapted.search.recipe.distance == Masked(Cosine())
+    assert adapted == replace(gias(**SHORT), search=prune(0.9).adapt(gias(**SHORT).search))

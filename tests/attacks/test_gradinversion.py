@@ -22,12 +22,12 @@ from tiny import batch_of, convolutional, dense, seen_of
 
 def test_the_published_parts():
     attack = gradinversion()
-    assert (attack.name, attack.paper, attack.distance) == ("gradinversion", PAPER, SquaredL2())
-    assert isinstance(attack.optimiser, Langevin)
-    assert (attack.labels, attack.restarts, attack.optimiser.noise) == (DistinctFirst(), 4, 0.2)
+    assert (attack.name, attack.paper, attack.recipe.distance) == ("gradinversion", PAPER, SquaredL2())
+    assert isinstance(attack.recipe.optimiser, Langevin)
+    assert (attack.recipe.labels, attack.restarts, attack.recipe.optimiser.noise) == (DistinctFirst(), 4, 0.2)
     kinds = [TotalVariation, InputNorm, BatchNormPrior, GroupConsistency]
-    assert [type(one) for one in attack.penalties] == kinds
-    assert gradinversion(tv=0, norm=0, batch_norm=0, group=0).penalties == ()
+    assert [type(one) for one in attack.recipe.penalties] == kinds
+    assert gradinversion(tv=0, norm=0, batch_norm=0, group=0).recipe.penalties == ()
 
 
 def test_it_keeps_the_contract():
@@ -62,7 +62,7 @@ def test_the_group_term_acts_from_a_quarter_of_any_length():
     seen = seen_of(dense(), batch_of([1, 2], seed=1), scenario="C")
     with_term = resized(gradinversion(group=1.0, seeds=2), steps=40)
     assert isinstance(with_term, GradientMatching)
-    without = replace(with_term, penalties=with_term.penalties[:-1])
+    without = with_term.revised(lambda recipe: replace(recipe, penalties=recipe.penalties[:-1]))
     # Resizing must give what asking for that length gives.
     assert with_term == gradinversion(steps=40, group=1.0, seeds=2)
     one, other = [], []

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from leakscope.attack import Effort
 from leakscope.attacks.grnn import SquaredVariation, grnn
 from leakscope.attacks.grnn_refined import refined_grnn
 from leakscope.cell import audit
@@ -25,25 +26,25 @@ from tiny import batch_of, seen_of
 
 def test_the_paper_schedule_has_the_published_settings():
     attack = grnn(schedule="paper")
-    assert attack.candidate == TwoBranchGenerator(latent=128, width=32)
-    assert attack.distance == SquaredPlusNorm()
-    assert attack.optimiser == RMSprop(lr=1e-4, momentum=0.99)
-    assert (attack.steps, attack.penalties) == (1_000, (SquaredVariation(1e-3),))
+    assert attack.recipe.candidate == TwoBranchGenerator(latent=128, width=32)
+    assert attack.recipe.distance == SquaredPlusNorm()
+    assert attack.recipe.optimiser == RMSprop(lr=1e-4, momentum=0.99)
+    assert (attack.steps, attack.recipe.penalties) == (1_000, (SquaredVariation(1e-3),))
     assert attack.needs == frozenset()
 
 
 def test_the_default_is_narrower_faster_and_smooths_more():
     attack = grnn()
-    assert attack.candidate == TwoBranchGenerator(latent=128, width=16)
-    assert attack.optimiser == RMSprop(lr=1e-3, momentum=0.99, schedule=falling_late)
-    assert attack.penalties == (TotalVariation(0.3),)
+    assert attack.recipe.candidate == TwoBranchGenerator(latent=128, width=16)
+    assert attack.recipe.optimiser == RMSprop(lr=1e-3, momentum=0.99, schedule=falling_late)
+    assert attack.recipe.penalties == (TotalVariation(0.3),)
     assert [falling_late(step, 100) for step in (0, 50, 75)] == [1.0, 1.0, 0.5]
-    assert grnn(tv=0.0).penalties == ()
+    assert grnn(tv=0.0).recipe.penalties == ()
 
 
 def test_unknown_options_are_refused_by_name():
-    assert grnn(distance="wasserstein").distance == Wasserstein()
-    assert grnn(distance="squared+wasserstein").distance == Wasserstein(squared=True)
+    assert grnn(distance="wasserstein").recipe.distance == Wasserstein()
+    assert grnn(distance="squared+wasserstein").recipe.distance == Wasserstein(squared=True)
     with pytest.raises(UsageError, match=r"unknown distance 'wassersten'\. Did you mean 'wasserstein'"):
         grnn(distance="wassersten")
     with pytest.raises(UsageError, match="'accelerated' or 'paper', got 'fast'"):
@@ -142,7 +143,8 @@ def test_where_nothing_is_pooled_the_generators_picture_stays_and_a_note_says_wh
     rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1)
     assert torch.equal(found.inputs, rough.inputs)
     assert found.notes[-1].startswith("not refined: reading through max pooling needs blocks")
-    assert attack.with_steps(7).steps == 7
+    assert attack.with_effort(Effort(7)).effort == Effort(7, None, 1, 7)
+    assert attack.with_effort(Effort(7)) == refined_grnn(steps=7)
     with pytest.raises(UsageError, match="passes ≥ 1, got 0"):
         refined_grnn(passes=0)
 

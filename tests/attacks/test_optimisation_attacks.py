@@ -42,31 +42,31 @@ def test_the_studys_attacks_have_the_published_settings(name):
     distance, optimiser, steps, tv, box, restarts = STUDY[name]
     attack = ATTACKS[name]()
     assert isinstance(attack, GradientMatching)
-    assert (attack.distance, attack.optimiser) == (distance, optimiser)
-    assert (attack.steps, attack.penalties, attack.restarts) == (steps, (TotalVariation(tv),), restarts)
-    assert attack.candidate == Pixels(begin="normal", normalised=True, box=box)
+    assert (attack.recipe.distance, attack.recipe.optimiser) == (distance, optimiser)
+    assert (attack.steps, attack.recipe.penalties, attack.restarts) == (steps, (TotalVariation(tv),), restarts)
+    assert attack.recipe.candidate == Pixels(begin="normal", normalised=True, box=box)
     assert attack.needs == {Knowledge.LABELS}
     assert attack.paper == ats_study.PAPER
 
 
 def test_dlg_and_idlg_have_the_published_settings():
     for attack in (dlg(), idlg()):
-        assert (attack.distance, attack.steps) == (SquaredL2(), 300)
-        assert attack.optimiser == LBFGS(lr=1.0, inner=20, history=100)
-        assert (attack.candidate, attack.penalties) == (Pixels(begin="normal", box=False), ())
+        assert (attack.recipe.distance, attack.steps) == (SquaredL2(), 300)
+        assert attack.recipe.optimiser == LBFGS(lr=1.0, inner=20, history=100)
+        assert (attack.recipe.candidate, attack.recipe.penalties) == (Pixels(begin="normal", box=False), ())
         assert attack.needs == frozenset()
 
 
 def test_inverting_gradients_as_published_and_accelerated():
     paper = inverting_gradients(schedule="paper")
-    assert (paper.optimiser, paper.steps, paper.penalties) == (SIGNED_ADAM, 4800, (TotalVariation(1e-4),))
+    assert (paper.recipe.optimiser, paper.steps, paper.recipe.penalties) == (SIGNED_ADAM, 4800, (TotalVariation(1e-4),))
     fast = inverting_gradients()
     assert fast.steps < paper.steps
     # A weight of one's own is taken as it is.
-    assert fast.penalties == (TotalVariation(0.5, relative=True, fitted=True),)
-    assert inverting_gradients(tv=0.5).penalties == (TotalVariation(0.5, relative=True),)
-    assert (fast.distance, paper.distance) == (Cosine(), Cosine())
-    assert inverting_gradients(schedule="paper", lr=0.0).optimiser == replace(SIGNED_ADAM, lr=0.0)
+    assert fast.recipe.penalties == (TotalVariation(0.5, relative=True, fitted=True),)
+    assert inverting_gradients(tv=0.5).recipe.penalties == (TotalVariation(0.5, relative=True),)
+    assert (fast.recipe.distance, paper.recipe.distance) == (Cosine(), Cosine())
+    assert inverting_gradients(schedule="paper", lr=0.0).recipe.optimiser == replace(SIGNED_ADAM, lr=0.0)
     with pytest.raises(UsageError, match="'accelerated' or 'paper', got 'fast'"):
         inverting_gradients(schedule="fast")
     with pytest.raises(UsageError, match="steps ≥ 1, got 0"):

@@ -101,8 +101,7 @@ def _run_together(attack: Any, model: nn.Module, pair: ls.Batch) -> list[dict[st
     seen = [first]
     second = ls.share(model, victims[1], seed=1)
     seen.append(replace(first, update=second, num_examples=1))
-    together = attack.reconstruct_many if hasattr(attack, "reconstruct_many") else attack.reconstruct
-    return [_row(found, victim) for found, victim in zip(together(seen, 5), victims, strict=True)]
+    return [_row(found, victim) for found, victim in zip(attack.reconstruct(seen, 5), victims, strict=True)]
 
 
 def _run(attack: Any, model: nn.Module, batch: ls.Batch, scenario: str, local: Any = None) -> dict[str, Any]:

@@ -5,12 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakscope.matching.defended import PerTensor, Sparsified, as_clipped, as_pruned
-from leakscope.matching.distances import Clipped, Cosine, SquaredL2, is_scale_free
+from leakscope.matching.defended import ClippedFirst, PerTensor, Sparsified
+from leakscope.matching.distances import Cosine, SquaredL2
 from leakscope.rng import generator, normal
 
 L2 = PerTensor(SquaredL2())
-ALL = {"mean l2": L2, "sparse l2": Sparsified(L2), "sparse clipped": as_clipped(as_pruned(L2)),
+ALL = {"mean l2": L2, "sparse l2": Sparsified(L2), "sparse clipped": L2.masked().clipped(),
        "sparse cosine": Sparsified(Cosine())}  # fmt: skip
 SIZES = ((5, 7), (4, 2, 3, 3), (6,))
 
@@ -54,7 +54,7 @@ def test_the_mean_is_over_tensors():
 def test_the_true_gradient_matches_whatever_was_pruned_and_clipped(seed, fraction):
     truth = grouped(seed)
     seen = {name: 0.01 * value for name, value in pruned(truth, fraction).items()}
-    assert float(as_clipped(as_pruned(L2)).value(truth, seen).max()) < 1e-20
+    assert float(L2.masked().clipped().value(truth, seen).max()) < 1e-20
     assert float(L2.value(truth, seen).min()) > 0.1, "the unaware distance is far off"
 
 
@@ -79,9 +79,10 @@ def test_a_tensor_that_was_not_shared_at_all_says_nothing():
 
 
 def test_the_bound_goes_inside_the_sparsity():
-    assert as_clipped(as_pruned(L2)) == Sparsified(Clipped(L2))
-    assert as_pruned(as_clipped(L2)) == Sparsified(Clipped(L2))
-    assert as_pruned(as_pruned(L2)) == Sparsified(L2)
-    assert as_clipped(as_clipped(L2)) == Clipped(L2)
-    assert is_scale_free(Sparsified(Cosine()))
-    assert not is_scale_free(Sparsified(L2))
+    assert L2.masked().clipped() == Sparsified(ClippedFirst(L2))
+    assert L2.clipped().masked() == Sparsified(ClippedFirst(L2))
+    assert L2.masked().masked() == Sparsified(L2)
+    assert L2.clipped().clipped() == ClippedFirst(L2)
+    assert L2.masked().clipped().masked().clipped() == Sparsified(ClippedFirst(L2))
+    assert Sparsified(Cosine()).is_scale_free
+    assert not Sparsified(L2).is_scale_free

@@ -17,7 +17,7 @@ from leakscope.attacks.grnn import grnn
 from leakscope.errors import UnsuitableError
 from leakscope.matching.label_rules.layer import find_last_layer
 from leakscope.matching.label_rules.soft import likeliest, probabilities
-from leakscope.matching.labels import AsGranted, DistinctFirst, Inferred, LastLayerSign, RowMinimum, Soft, infer_labels
+from leakscope.matching.labels import DistinctFirst, Inferred, LastLayerSign, RowMinimum, Soft, infer_labels
 from leakscope.metrics import score
 from leakscope.models.rgap import logistic_loss
 from leakscope.rng import generator
@@ -78,7 +78,7 @@ def test_a_generated_label_of_one_logit_can_be_either(label):
 @pytest.mark.parametrize("label", [0, 1])
 def test_every_rule_reads_one_logit_by_its_sign(label):
     seen, _batch = one_logit(label)
-    for rule in (DistinctFirst(), Inferred("geng"), LastLayerSign(), RowMinimum(), AsGranted()):
+    for rule in (DistinctFirst(), Inferred("geng"), LastLayerSign(), RowMinimum(), Inferred()):
         assert rule.resolve(seen, 1).tolist() == [label]
     for name in ("auto", "sign", "row-minimum", "counting", "geng"):
         assert infer_labels(seen, rule=name).labels.tolist() == [label]
@@ -118,7 +118,7 @@ def test_what_a_rule_doubts_reaches_the_reconstruction():
         model.get_parameter("1.bias").copy_(-36 * 0.47 * sign)
         model.get_parameter("3.weight")[:2].copy_(torch.stack([5 * sign, -5 * sign]))
     seen = seen_of(model, batch_of([1, 1, 2, 3, 0, 0]), scenario="C")
-    for rule in (DistinctFirst(), AsGranted(), Inferred("counting")):
+    for rule in (DistinctFirst(), Inferred(), Inferred("counting")):
         assert any("trained" in note for note in rule.describe(seen, 6))
         assert rule.describe(seen_of(model, batch_of([1]), scenario="A"), 1) == ()
     assert any("trained" in note for note in agic(steps=1).reconstruct(seen).notes)
@@ -141,7 +141,7 @@ def squared(output, targets):
     return functional.mse_loss(output, functional.one_hot(targets, CLASSES).to(output))
 
 
-RULES = [AsGranted(), DistinctFirst(), Inferred("geng"), LastLayerSign(), RowMinimum()]
+RULES = [Inferred(), DistinctFirst(), Inferred("geng"), LastLayerSign(), RowMinimum()]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
@@ -186,7 +186,7 @@ KIN = [
 def test_kin_of_cross_entropy_tell_labels_as_it_does(loss):
     for label in range(1, CLASSES):
         seen = seen_with(dense(classes=CLASSES), batch_of([label], seed=label), loss)
-        assert AsGranted().resolve(seen, 1).tolist() == [label]
+        assert Inferred().resolve(seen, 1).tolist() == [label]
 
 
 def test_a_loss_that_takes_labels_in_no_form_an_attack_has_is_refused():
@@ -195,7 +195,7 @@ def test_a_loss_that_takes_labels_in_no_form_an_attack_has_is_refused():
     seen = seen_with(dense(classes=1), column, nn.BCEWithLogitsLoss())
     assert infer_labels(seen).labels.tolist() == [1]
     with pytest.raises(UnsuitableError, match=r"whole numbers \[n\], and BCEWithLogitsLoss does not take them"):
-        AsGranted().resolve(seen, 1)
+        Inferred().resolve(seen, 1)
     assert Soft().resolve(seen, 1) is None
 
     def logs(output, targets):
@@ -258,4 +258,4 @@ def test_a_layer_whose_output_becomes_the_logits_class_by_class_is_the_last(func
     for label in range(CLASSES):
         seen = seen_with(model, batch_of([label], seed=label), loss)
         assert find_last_layer(seen)[0] == "layer"
-        assert AsGranted().resolve(seen, 1).tolist() == [label]
+        assert Inferred().resolve(seen, 1).tolist() == [label]

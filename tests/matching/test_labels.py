@@ -12,7 +12,6 @@ from leakscope.matching import labels
 from leakscope.matching.label_rules.counting import apportion
 from leakscope.matching.label_rules.probe import Probe, made_up_images, probe
 from leakscope.matching.labels import (
-    AsGranted,
     DistinctFirst,
     Inferred,
     Known,
@@ -254,8 +253,8 @@ def test_rules_use_what_they_may_and_say_what_they_need():
     assert Known().needs == {Knowledge.LABELS}
     assert Known().resolve(seen, 2).tolist() == [3, 1]
     assert Soft().resolve(seen, 2) is None
-    assert AsGranted().resolve(seen, 2).tolist() == [3, 1]
-    assert AsGranted().resolve(blind, 2).tolist() == [1, 3]
+    assert Inferred().resolve(seen, 2).tolist() == [3, 1]
+    assert Inferred().resolve(blind, 2).tolist() == [1, 3]
     with pytest.raises(UnsuitableError, match="one example per update, got 2 examples; use inverting-gradients"):
         LastLayerSign().resolve(blind, 2)
 

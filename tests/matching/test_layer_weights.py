@@ -10,7 +10,7 @@ from torch import nn
 
 from leakscope.client import share
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Masked, SquaredL2, bind
+from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
 from leakscope.matching.layer_weights import LayerWeighted
 from leakscope.models import build
 from leakscope.rng import generator, uniform
@@ -153,7 +153,7 @@ def test_relu_modifier_divides_by_the_share_of_non_zeros_of_each_group():
 )
 def test_composes_with_other_distances_and_knows_its_own_derivative(distance):
     seen = look(backwards())
-    bound = bind(distance, seen)
+    bound = distance.bound(seen)
     found, target = grouped(seen)
     leaves = {name: value.double().requires_grad_() for name, value in found.items()}
     goal = {name: value.double() for name, value in target.items()}

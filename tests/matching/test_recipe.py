@@ -1,21 +1,26 @@
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 from leakscope import registry
+from leakscope.attack import Effort
 from leakscope.attacks.dlg import dlg_adam
 from leakscope.client import share
-from leakscope.errors import KnowledgeError, UsageError
+from leakscope.defences.clip import clip
+from leakscope.defences.noise import gaussian_noise, laplacian_noise
+from leakscope.defences.prune import prune
+from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
 from leakscope.matching import recipe
 from leakscope.matching.candidates import Pixels
-from leakscope.matching.distances import Clipped, Cosine, Denoised, Masked, SquaredL2
-from leakscope.matching.facts import Bounded, Noise, Sparse
-from leakscope.matching.labels import AsGranted, Soft
-from leakscope.matching.optimisers import Adam
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.distances import Clipped, Cosine, Denoised, Direction, Masked, SquaredL2
+from leakscope.matching.labels import Inferred, Soft
+from leakscope.matching.lbfgs import LBFGS
+from leakscope.matching.optimisers import Adam, Optimiser
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown, LocalSteps
 from leakscope.metrics import score
 from leakscope.testing import smallest_problem
@@ -24,9 +29,21 @@ from leakscope.types import LocalTraining, Status
 from tiny import batch_of, convolutional, dense, seen_of, shared
 
 BASE = GradientMatching(
-    name="base", paper="none", labels=AsGranted(), candidate=Pixels(), replay=AsKnown(), distance=SquaredL2(),
-    optimiser=Adam(lr=0.05), steps=15,
-)  # fmt: skip
+    name="base",
+    paper="none",
+    recipe=Recipe(
+        labels=Inferred(),
+        candidate=Pixels(),
+        replay=AsKnown(),
+        distance=SquaredL2(),
+        optimiser=Adam(lr=0.05),
+    ),
+    steps=15,
+)
+
+
+def revised(**axes):
+    return BASE.revised(lambda recipe: replace(recipe, **axes))
 
 
 def victims_of(model, batches, *, scenario="A"):
@@ -46,11 +63,11 @@ SETTINGS = {
 }
 ATTACKS = {
     "l2": BASE,
-    "cosine, restarts": replace(BASE, distance=Cosine(), restarts=3),
-    "soft labels": replace(BASE, labels=Soft()),
-    "masked": BASE.informed(Sparse()),
-    "clipped": BASE.informed(Bounded()),
-    "denoised": replace(BASE.informed(Noise(1e-6)), steps=15),
+    "cosine, restarts": replace(revised(distance=Cosine()), restarts=3),
+    "soft labels": revised(labels=Soft()),
+    "masked": prune(0.5).adapt(BASE),
+    "clipped": clip(1.0).adapt(BASE),
+    "denoised": gaussian_noise(1e-3).adapt(BASE),
 }
 
 
@@ -84,17 +101,17 @@ def test_restarts_differ_and_the_lowest_distance_is_returned():
 
 
 def test_victims_start_from_different_noise_even_where_their_updates_are_equal():
-    first, second = BASE.reconstruct_many(victims_of(dense(), [batch_of([2]), batch_of([2])]))
+    first, second = BASE.reconstruct(victims_of(dense(), [batch_of([2]), batch_of([2])]))
     assert first.history[0] != second.history[0]
 
 
 def test_victims_in_lockstep_are_each_as_if_alone(monkeypatch):
     seen = victims_of(dense(), [batch_of([label], seed=label) for label in (0, 3, 1)])
     attack = replace(BASE, restarts=2)
-    together = attack.reconstruct_many(seen, seed=4)
+    together = attack.reconstruct(seen, seed=4)
     # With room for one victim at a time each runs alone, from the same noise.
     monkeypatch.setattr(recipe, "LOCKSTEP_BYTES", 1)
-    alone = attack.reconstruct_many(seen, seed=4)
+    alone = attack.reconstruct(seen, seed=4)
     for left, right in zip(together, alone, strict=True):
         torch.testing.assert_close(left.inputs, right.inputs, rtol=1e-5, atol=1e-6)
         assert left.loss == pytest.approx(right.loss, rel=1e-6)
@@ -103,7 +120,7 @@ def test_victims_in_lockstep_are_each_as_if_alone(monkeypatch):
 def test_victims_that_do_not_fit_together_keep_their_places():
     sizes = [[1], [2, 0], [3]]
     seen = victims_of(dense(), [batch_of(labels, seed=len(labels)) for labels in sizes])
-    found = BASE.reconstruct_many(seen, seed=0)
+    found = BASE.reconstruct(seen, seed=0)
     assert [one.targets.tolist() for one in found] == sizes
     assert [len(one.inputs) for one in found] == [1, 2, 1]
 
@@ -116,7 +133,7 @@ def test_victims_with_other_bounds_or_losses_are_not_run_together():
 
 
 @dataclass(frozen=True)
-class DiesFirst:
+class DiesFirst(Optimiser):
     """Diverges in its first run and works afterwards."""
 
     inner: Adam
@@ -127,15 +144,12 @@ class DiesFirst:
         rate = 1e-12 if len(self.runs) == 1 else self.inner.lr
         return replace(self.inner, lr=rate).states(evaluate, start, steps=steps, project=project)
 
-    def evaluations(self, steps):
-        return steps
 
-
-def test_a_diverged_run_is_tried_anew_as_often_as_allowed():
+def test_a_diverged_run_is_tried_again_as_often_as_allowed():
     seen = seen_of(dense(), batch_of([2]))
-    stuck = replace(BASE, optimiser=DiesFirst(Adam(lr=0.05), []))
+    stuck = revised(optimiser=DiesFirst(Adam(lr=0.05), []))
     assert stuck.reconstruct(seen).status is Status.DIVERGED
-    retried = replace(BASE, optimiser=DiesFirst(Adam(lr=0.05), []), retries=2).reconstruct(seen)
+    retried = replace(revised(optimiser=DiesFirst(Adam(lr=0.05), [])), retries=2).reconstruct(seen)
     assert retried.status is Status.OK
     assert retried.evaluations == 30
 
@@ -149,15 +163,67 @@ def test_what_is_granted_beats_what_the_attack_assumes():
 def test_a_replay_of_local_steps_is_refused_where_rate_and_steps_are_unknown():
     seen = seen_of(dense(), batch_of([2]), scenario="D", local=LocalTraining(lr=0.1, steps=3))
     with pytest.raises(KnowledgeError, match="learning rate"):
-        replace(BASE, replay=LocalSteps()).reconstruct(seen)
+        revised(replay=LocalSteps()).reconstruct(seen)
 
 
-def test_facts_of_a_defence_change_the_axis_they_concern():
-    assert BASE.informed(Sparse()).distance == Masked(SquaredL2())
-    assert BASE.informed(Bounded()).distance == Clipped(SquaredL2())
-    assert BASE.informed(Noise(0.25)).distance == Denoised(SquaredL2(), 0.25)
-    assert BASE.informed(Sparse()).informed(Bounded()).distance == Clipped(Masked(SquaredL2()))
-    assert BASE.distance == SquaredL2()
+def test_a_defence_changes_the_axis_it_concerns_and_nothing_else():
+    pruned, clipped, noisy = (defence.adapt(BASE) for defence in (prune(0.9), clip(1.0), gaussian_noise(0.5)))
+    assert pruned == revised(distance=Masked(SquaredL2()))
+    assert clipped == revised(distance=Clipped(SquaredL2()))
+    assert noisy == revised(noise=0.25)
+    assert laplacian_noise(0.5).adapt(BASE) == revised(noise=0.5)
+    assert clip(1.0).adapt(pruned) == revised(distance=Clipped(Masked(SquaredL2())))
+    assert gaussian_noise(0.1).adapt(noisy) == revised(noise=0.25 + 0.1**2), "independent variances add up"
+    assert prune(0.0).adapt(BASE) == BASE == gaussian_noise(0.0).adapt(BASE)
+    for attack in (pruned, clipped, noisy):
+        assert pickle.loads(pickle.dumps(attack)) == attack
+
+
+def test_noise_is_weighed_outermost_and_in_the_units_of_the_replay():
+    local = LocalTraining(lr=0.1, steps=3)
+    recipe = replace(BASE.recipe, noise=0.04)
+    noisy = recipe.distance_to(seen_of(dense(), batch_of([2])))
+    assert noisy == Denoised(SquaredL2(), 0.04)
+    masked = replace(recipe, distance=recipe.distance.masked())
+    assert masked.distance_to(seen_of(dense(), batch_of([2]))) == Denoised(Masked(SquaredL2()), 0.04)
+    known = recipe.distance_to(seen_of(dense(), batch_of([2]), local=local))
+    assert known == Denoised(SquaredL2(), pytest.approx(0.04 / 0.3**2))
+    unknown = recipe.distance_to(seen_of(dense(), batch_of([2]), scenario="D", local=local))
+    assert unknown == Denoised(Direction(SquaredL2()), 0.04)
+    assert BASE.recipe.distance_to(seen_of(dense(), batch_of([2]))) == SquaredL2()
+
+
+def test_only_the_named_tensors_are_matched_and_labels_still_come_from_all():
+    seen = seen_of(dense(), batch_of([2]), scenario="C")
+    first = next(iter(seen.update.tensors))
+    found = revised(only=(first,)).reconstruct(seen)
+    assert found.loss == revised(only=(first,)).evaluate(seen, found)
+    assert found.loss != revised(only=None).evaluate(seen, found)
+    assert found.targets.tolist() == [2], "the label is read off the last layer, which is not matched"
+    other = {name: value if name == first else torch.rand_like(value) for name, value in seen.update.tensors.items()}
+    changed = replace(seen, update=replace(seen.update, tensors=other), targets=torch.tensor([2]))
+    again = revised(only=(first,)).reconstruct(changed)
+    assert torch.equal(again.inputs, found.inputs), "tensors that are not matched change nothing"
+    with pytest.raises(UnsuitableError, match="'nowhere' is to be matched but was not shared"):
+        revised(only=("nowhere",)).reconstruct(seen)
+
+
+def test_effort_says_what_a_run_costs_and_can_be_changed():
+    attack = replace(revised(optimiser=LBFGS(inner=20)), retries=2, restarts=3)
+    assert attack.effort == Effort(15, 3, 3, 300)
+    assert attack.with_effort(attack.effort) == attack
+    assert attack.with_effort(Effort(7, attempts=3)) == replace(attack, steps=7)
+    assert attack.with_effort(Effort(restarts=2)) == replace(attack, restarts=2, retries=0)
+    with pytest.raises(UsageError, match="steps ≥ 1"):
+        attack.with_effort(Effort(0))
+
+
+def test_the_variables_behind_a_reconstruction_come_with_it():
+    seen = seen_of(dense(), batch_of([2]))
+    attack = replace(BASE, restarts=3)
+    (found,) = attack.find([seen], 1)
+    decoded = BASE.recipe.candidate.decode(seen, {name: value[None] for name, value in found.variables.items()})
+    assert torch.equal(decoded[0], attack.reconstruct(seen, seed=1).inputs)
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"steps": 1.5}, {"restarts": 0}, {"retries": -1}])

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import torch
 
+from leakscope.attack import Watch
 from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, evaluate_jointly, reconstruct_jointly
 from leakscope.client import replay_gradient, replay_local, trainable
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine
-from leakscope.matching.engine import Watch
 from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.layer_weights import BatchNorm, LayerWeighted
-from leakscope.matching.optimisers import Adam, accelerated
-from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.presets import ScheduleName, schedule_preset
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import OneGradient
-from leakscope.matching.schedules import three_drops
 from leakscope.tensors import dot, global_norm
 from leakscope.types import Knowledge, LocalTraining, Observation, Reconstruction
 
@@ -51,11 +48,8 @@ class Agic(GradientMatching):
 
     several: EpochOptions = field(default_factory=lambda: EpochOptions(pre_steps=100))
 
-    def reconstruct_many(
-        self, seen: Sequence[Observation], seed: int = 0, *, watch: Watch | None = None
-    ) -> list[Reconstruction]:
-        """Rebuild the examples of several victims of one model."""
-        found = super().reconstruct_many(seen, seed, watch=watch)
+    def _reconstruct_several(self, seen: Sequence[Observation], seed: int, watch: Watch | None) -> list[Reconstruction]:
+        found = super()._reconstruct_several(seen, seed, watch)
         return [replace(rec, notes=(*rec.notes, *_notes(one, rec))) for one, rec in zip(seen, found, strict=True)]
 
     def reconstruct_epochs(
@@ -78,7 +72,7 @@ def agic(
     *,
     beta: float | None = None,
     steps: int | None = None,
-    schedule: Literal["accelerated", "paper"] = "accelerated",
+    schedule: ScheduleName = "accelerated",
     relu_modifier: bool = True,
     batch_norm: BatchNorm = "as-conv",
     signed: bool = True,
@@ -104,20 +98,25 @@ def agic(
     gammas = ((1.0, 0.1) if schedule == "paper" else (1.0, 1.0)) if gammas is None else gammas
     if len(gammas) != 2 or not all(0 <= weight < float("inf") for weight in gammas) or not any(gammas):
         raise UsageError(f"gammas needs two weights ≥ 0, of the first and of later epochs, got {gammas!r}")
-    if schedule == "paper":
-        optimiser = Adam(lr=0.1 if lr is None else lr, signed=signed, schedule=three_drops)
-        penalty, usual, before = TotalVariation(1e-4 if tv is None else tv), 10_000, 2_000
-    elif schedule == "accelerated":
-        optimiser = accelerated(0.4 if lr is None else lr)
-        penalty, usual, before = TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None), 300, 100
-    else:
-        raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
+    preset = schedule_preset(schedule, lr=lr, tv=tv, steps=steps, paper_steps=10_000, signed=signed)
+    before = (2_000 if schedule == "paper" else 100) if pre_steps is None else pre_steps
     return Agic(
-        name="agic", paper=PAPER, labels=DistinctFirst(), candidate=Pixels(begin="normal", normalised=True),
-        replay=OneBatch(), distance=LayerWeighted(Cosine(), beta, relu_modifier, batch_norm), penalties=(penalty,),
-        optimiser=optimiser, steps=usual if steps is None else steps, restarts=restarts, num_examples=num_examples,
-        keep="last", several=EpochOptions(before if pre_steps is None else pre_steps, (gammas[0], gammas[1]), most),
-    )  # fmt: skip
+        name="agic",
+        paper=PAPER,
+        recipe=Recipe(
+            labels=DistinctFirst(),
+            candidate=Pixels(begin="normal", normalised=True),
+            replay=OneBatch(),
+            distance=LayerWeighted(Cosine(), beta, relu_modifier, batch_norm),
+            penalties=(preset.penalty,),
+            optimiser=preset.optimiser,
+        ),
+        steps=preset.steps,
+        restarts=restarts,
+        num_examples=num_examples,
+        keep="last",
+        several=EpochOptions(before, (gammas[0], gammas[1]), most),
+    )
 
 
 def one_batch_cosine(seen: Observation, found: Reconstruction, local: LocalTraining) -> float:

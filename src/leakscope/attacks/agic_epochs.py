@@ -11,9 +11,7 @@ from torch import Tensor
 from leakscope import rng as random
 from leakscope.errors import BadInputError, UsageError
 from leakscope.matching.candidates import Pixels
-from leakscope.matching.distances import bind
 from leakscope.matching.epochs import JointOutcome, JointProblem, Part, joint_distance, run_jointly, shared_examples
-from leakscope.matching.optimisers import seeded
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.variables import stacked
 from leakscope.types import Observation, Reconstruction, Status
@@ -115,17 +113,23 @@ def joint_problem(
     alone: Sequence[Reconstruction], members: Sequence[Sequence[int]], epochs: Sequence[int],
 ) -> JointProblem:  # fmt: skip
     """All updates as parts of one problem; each keeps the labels it was read with."""
-    if not isinstance(attack.candidate, Pixels):
-        raise UsageError(f"several epochs share pixels, but {attack.name!r} optimises {attack.candidate!r}")
+    if not isinstance(attack.recipe.candidate, Pixels):
+        raise UsageError(f"several epochs share pixels, but {attack.name!r} optimises {attack.recipe.candidate!r}")
     parts = tuple(
         Part(
-            one, bind(attack.distance, one), torch.tensor(own, device=one.device), _labels(first),
+            one, attack.recipe.distance_to(one), torch.tensor(own, device=one.device), _labels(first),
             options.gammas[0] if epoch == epochs[0] else options.gammas[1],
         )
         for one, first, own, epoch in zip(seen, alone, members, epochs, strict=True)
     )  # fmt: skip
     return JointProblem(
-        parts, attack.candidate, attack.replay, attack.penalties, attack.optimiser, attack.steps, attack.keep
+        parts,
+        attack.recipe.candidate,
+        attack.recipe.replay,
+        attack.recipe.penalties,
+        attack.recipe.optimiser,
+        attack.steps,
+        attack.keep,
     )
 
 
@@ -135,17 +139,17 @@ def _labels(found: Reconstruction) -> Tensor:
 
 
 def _seeded(problem: JointProblem, seed: int) -> JointProblem:
-    return replace(problem, optimiser=seeded(problem.optimiser, random.child_seed(seed, "joint", "optimiser")))
+    return replace(problem, optimiser=problem.optimiser.seeded(random.child_seed(seed, "joint", "optimiser")))
 
 
 def _start(attack: GradientMatching, problem: JointProblem, seed: int) -> dict[str, Tensor]:
     first = problem.parts[0].seen
     count = 1 + max(int(part.members.max()) for part in problem.parts)
     groups = [
-        attack.candidate.start(first, count, random.generator(seed, attack.name, "joint", restart))
+        attack.recipe.candidate.start(first, count, random.generator(seed, attack.name, "joint", restart))
         for restart in range(attack.restarts)
     ]
-    return attack.candidate.project(first, stacked(groups))
+    return attack.recipe.candidate.project(first, stacked(groups))
 
 
 def _joined(problem: JointProblem, outcome: JointOutcome, alone: Sequence[Reconstruction]) -> Reconstruction:

@@ -12,7 +12,7 @@ from leakscope.matching.labels import Known
 from leakscope.matching.lbfgs import LBFGS
 from leakscope.matching.optimisers import SGD, Adam, Optimiser
 from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.matching.schedules import three_drops
 
@@ -58,9 +58,18 @@ def _study(
     name: str, distance: Distance, optimiser: Optimiser, *, steps: int, tv: float, restarts: int, box: bool = True
 ) -> GradientMatching:
     return GradientMatching(
-        name=name, paper=PAPER, labels=Known(), candidate=Pixels(begin="normal", normalised=True, box=box),
-        replay=AsKnown(), distance=distance, penalties=(TotalVariation(tv),), optimiser=optimiser,
-        steps=steps, restarts=restarts,
+        name=name,
+        paper=PAPER,
+        recipe=Recipe(
+            labels=Known(),
+            candidate=Pixels(begin="normal", normalised=True, box=box),
+            replay=AsKnown(),
+            distance=distance,
+            penalties=(TotalVariation(tv),),
+            optimiser=optimiser,
+        ),
+        steps=steps,
+        restarts=restarts,
         # A falling rate makes the last iterate the answer, as in the study; L-BFGS has none.
         keep="best" if isinstance(optimiser, LBFGS) else "last",
-    )  # fmt: skip
+    )

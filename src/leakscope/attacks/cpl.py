@@ -5,10 +5,10 @@ from __future__ import annotations
 from leakscope.matching.distances import SquaredL2
 from leakscope.matching.engine import Stop
 from leakscope.matching.label_term import LabelTerm
-from leakscope.matching.labels import AsGranted
+from leakscope.matching.labels import Inferred
 from leakscope.matching.lbfgs import LBFGS
 from leakscope.matching.patterned import Pattern, Patterned
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 
 PAPER = "Wei et al.: A Framework for Evaluating Client Privacy Leakages in Federated Learning, ESORICS 2020"
@@ -31,8 +31,20 @@ def cpl(
     same in every restart and retry.
     """
     return GradientMatching(
-        name="cpl", paper=PAPER, labels=AsGranted(), candidate=Patterned(pattern, tiles),
-        replay=AsKnown(), distance=SquaredL2(), penalties=(LabelTerm(label_weight),) if label_weight else (),
-        optimiser=LBFGS(lr=1.0), steps=steps, restarts=restarts, retries=retries, solved=0.01,
-        stop=Stop(distance=stop_at, patience=500, progress=0.05), num_examples=num_examples,
-    )  # fmt: skip
+        name="cpl",
+        paper=PAPER,
+        recipe=Recipe(
+            labels=Inferred(),
+            candidate=Patterned(pattern, tiles),
+            replay=AsKnown(),
+            distance=SquaredL2(),
+            penalties=(LabelTerm(label_weight),) if label_weight else (),
+            optimiser=LBFGS(lr=1.0),
+        ),
+        steps=steps,
+        restarts=restarts,
+        retries=retries,
+        solved=0.01,
+        stop=Stop(distance=stop_at, patience=500, progress=0.05),
+        num_examples=num_examples,
+    )

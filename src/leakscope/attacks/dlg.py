@@ -5,10 +5,10 @@ from __future__ import annotations
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import SquaredL2
 from leakscope.matching.engine import Stop
-from leakscope.matching.labels import AsGranted, Soft
+from leakscope.matching.labels import Inferred, Soft
 from leakscope.matching.lbfgs import LBFGS
 from leakscope.matching.optimisers import Adam
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 
 PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, arXiv:1906.08935"
@@ -24,11 +24,22 @@ def dlg(
     started anew up to `retries` times, as the authors do by hand; so is one that stalls.
     """
     return GradientMatching(
-        name="dlg", paper=PAPER, labels=Soft(), candidate=Pixels(begin="normal", box=False),
-        replay=AsKnown(), distance=SquaredL2(), optimiser=LBFGS(lr=1.0), steps=steps,
-        restarts=restarts, retries=retries, solved=0.01,
-        stop=Stop(distance=stop_at, patience=500, progress=0.05), num_examples=num_examples,
-    )  # fmt: skip
+        name="dlg",
+        paper=PAPER,
+        recipe=Recipe(
+            labels=Soft(),
+            candidate=Pixels(begin="normal", box=False),
+            replay=AsKnown(),
+            distance=SquaredL2(),
+            optimiser=LBFGS(lr=1.0),
+        ),
+        steps=steps,
+        restarts=restarts,
+        retries=retries,
+        solved=0.01,
+        stop=Stop(distance=stop_at, patience=500, progress=0.05),
+        num_examples=num_examples,
+    )
 
 
 def dlg_adam(
@@ -36,9 +47,18 @@ def dlg_adam(
 ) -> GradientMatching:
     """The same distance by Adam; labels granted or inferred; local steps are simulated."""
     return GradientMatching(
-        name="dlg-adam", paper=ADAM_PAPER, labels=AsGranted(),
-        # Noise as large as pixels is far outside the data of a network that normalises, and Adam stalls there.
-        candidate=Pixels(begin="normal", normalised=True, box=False),
-        replay=AsKnown(), distance=SquaredL2(), optimiser=Adam(lr=lr), steps=steps,
-        restarts=restarts, stop=Stop(distance=1e-9), num_examples=num_examples,
-    )  # fmt: skip
+        name="dlg-adam",
+        paper=ADAM_PAPER,
+        recipe=Recipe(
+            labels=Inferred(),
+            # Noise as large as pixels is far outside the data of a network that normalises, and Adam stalls there.
+            candidate=Pixels(begin="normal", normalised=True, box=False),
+            replay=AsKnown(),
+            distance=SquaredL2(),
+            optimiser=Adam(lr=lr),
+        ),
+        steps=steps,
+        restarts=restarts,
+        stop=Stop(distance=1e-9),
+        num_examples=num_examples,
+    )

@@ -6,31 +6,37 @@ is the input, times a number that was shared as well. Known since Phong et al. (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from leakscope.attack import Attack, Watch
 from leakscope.attacks.linear.isolate import Isolated, isolate
 from leakscope.attacks.linear.layers import first_linear, gradients, layer_inputs, normalised, to_pixels
 from leakscope.attacks.linear.rows import least_squares, quotient
 from leakscope.errors import UnsuitableError
-from leakscope.matching.facts import Fact, Noise
-from leakscope.matching.labels import infer_labels
-from leakscope.threat import check_needs
-from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.labels import Inferred, infer_labels
+from leakscope.matching.optimisers import Adam
+from leakscope.matching.recipe import Recipe
+from leakscope.matching.replays import AsKnown
+from leakscope.types import Observation, Reconstruction, Status
 
 __all__ = ["PAPER", "FCInversion", "fc_inversion", "layer_inputs"]
 
 PAPER = "Phong et al.: Privacy-Preserving Deep Learning: Revisited and Enhanced, ATIS 2017"
 # Below it the shared numbers of one example may have been rounded, to half precision for instance.
 _ONE_EXAMPLE = 0.01
+# What a defence revises here: only whether there is noise is of use to a closed form.
+_STAND_IN = Recipe(labels=Inferred(), candidate=Pixels(), replay=AsKnown(), distance=SquaredL2(), optimiser=Adam())
 
 
 @dataclass(frozen=True)
-class FCInversion:
+class FCInversion(Attack):
     """Reads the input off a linear layer that receives the whole input.
 
     `combine="best-row"` divides the row with the largest bias gradient; `"least-squares"`
@@ -42,15 +48,13 @@ class FCInversion:
     combine: Literal["best-row", "least-squares"] = "best-row"
     name: str = "fc-inversion"
     paper: str = PAPER
-    needs: frozenset[Knowledge] = frozenset()
 
-    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
-        """Hand out the honest model."""
-        return model
+    def revised(self, change: Callable[[Recipe], Recipe]) -> FCInversion:
+        """Under noise all rows are weighed together; whatever else is known, the best row is read as before."""
+        return replace(self, combine="least-squares") if change(_STAND_IN).noise > 0 else self
 
-    def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
+    def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         """Invert the layer; the loss is the part of its gradient that the result does not explain."""
-        check_needs(self.name, self.needs, seen)
         layer = first_linear(seen)
         weight, bias = gradients(seen, layer)
         if float(bias.abs().max()) == 0.0:
@@ -84,10 +88,6 @@ class FCInversion:
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
         """Relative distance of the layer's gradient from what the inputs explain, afresh."""
         return _misfit(seen, first_linear(seen), reconstruction.inputs)
-
-    def informed(self, fact: Fact) -> FCInversion:
-        """Under noise all rows are weighed together; under pruning the best row is read as before."""
-        return replace(self, combine="least-squares") if isinstance(fact, Noise) else self
 
 
 def fc_inversion(*, combine: Literal["best-row", "least-squares"] = "best-row") -> FCInversion:

@@ -12,7 +12,7 @@ from leakscope.matching.labels import Inferred, RuleName
 from leakscope.matching.lbfgs import LBFGS
 from leakscope.matching.magnitudes import Clipping, Scaling
 from leakscope.matching.optimisers import Adam
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import OneGradient
 from leakscope.matching.schedules import linear
 
@@ -41,10 +41,21 @@ def geng(
     with_memory = optimiser == "lbfgs"
     rate = lr if lr is not None else 1.0 if with_memory else 0.1
     return GradientMatching(
-        name="geng", paper=PAPER, labels=Inferred(labels), candidate=Pixels(begin="uniform", box=False),
-        replay=OneGradient(), distance=SquaredL2(), penalties=(Clipping(clip), Scaling(scale)),
-        optimiser=LBFGS(lr=rate) if with_memory else Adam(lr=rate, schedule=linear), steps=steps,
-        restarts=restarts, retries=retries if with_memory else 0, solved=0.01 if with_memory else 1.0,
-        stop=Stop(distance=stop_at, patience=500 if with_memory else 0, progress=0.05), num_examples=num_examples,
+        name="geng",
+        paper=PAPER,
+        recipe=Recipe(
+            labels=Inferred(labels),
+            candidate=Pixels(begin="uniform", box=False),
+            replay=OneGradient(),
+            distance=SquaredL2(),
+            penalties=(Clipping(clip), Scaling(scale)),
+            optimiser=LBFGS(lr=rate) if with_memory else Adam(lr=rate, schedule=linear),
+        ),
+        steps=steps,
+        restarts=restarts,
+        retries=retries if with_memory else 0,
+        solved=0.01 if with_memory else 1.0,
+        stop=Stop(distance=stop_at, patience=500 if with_memory else 0, progress=0.05),
+        num_examples=num_examples,
         keep="best" if with_memory else "last",
-    )  # fmt: skip
+    )

@@ -3,95 +3,72 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from leakscope.attack import Effort, Watch
+from leakscope.attacks.around import AroundMatching
 from leakscope.errors import UsageError
-from leakscope.matching.candidates import Candidate
-from leakscope.matching.distances import Cosine, Distance
-from leakscope.matching.engine import Watch
-from leakscope.matching.facts import Fact
-from leakscope.matching.labels import AsGranted
+from leakscope.matching.distances import Cosine
+from leakscope.matching.labels import Inferred
 from leakscope.matching.latent import LATENT, Latent, TunedWeights
 from leakscope.matching.optimisers import Adam
 from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.prior_files import as_prior
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.matching.schedules import three_drops
-from leakscope.matching.variables import Variables
 from leakscope.priors import Prior
-from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status
+from leakscope.types import Observation, Reconstruction, Status
 
 PAPER = "Jeon, Kim, Lee, Oh, Ok: Gradient Inversion with Generative Image Prior, NeurIPS 2021, arXiv:2110.14962"
 
 
 @dataclass(frozen=True)
-class Gias:
-    """Two searches in turn: `latent_steps` for latents, then `weight_steps` for a generator per image."""
+class Gias(AroundMatching):
+    """Two searches in turn: `search` for latents, then `weight_steps` for a generator per image."""
 
     prior: Prior
-    latent_steps: int = 500
     weight_steps: int = 5_000
-    latent_lr: float = 3e-2
     weight_lr: float = 1e-3
-    tv: float = 1e-6
-    restarts: int = 3
-    num_examples: int | None = None
-    distance: Distance = field(default_factory=Cosine)
     name: str = "gias"
     paper: str = PAPER
-    needs: frozenset[Knowledge] = frozenset()
 
     def __post_init__(self) -> None:
         if self.weight_steps < 0:
             raise UsageError(f"attack 'gias' needs weight_steps ≥ 0, got {self.weight_steps}; 0 leaves the weights")
-        self._search(Latent(self.prior), "latent")
 
     @property
-    def steps(self) -> int:
-        """Steps of both searches."""
-        return self.latent_steps + self.weight_steps
+    def effort(self) -> Effort:
+        """Steps and evaluations of both searches; starts of the first."""
+        steps = self.search.steps + self.weight_steps
+        return replace(self.search.effort, steps=steps, evaluations=steps)
 
-    def with_steps(self, steps: int) -> Gias:
+    def with_effort(self, effort: Effort) -> Gias:
         """The same attack with both searches cut alike."""
-        early = min(steps, max(1, round(steps * self.latent_steps / self.steps)))
-        return replace(self, latent_steps=early, weight_steps=steps - early)
+        whole = self.search.steps + self.weight_steps
+        steps = whole if effort.steps is None else effort.steps
+        early = min(steps, max(1, round(steps * self.search.steps / whole)))
+        search = self.search.with_effort(replace(effort, steps=early))
+        return replace(self, search=search, weight_steps=steps - early)
 
-    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
-        """Hand out the honest model."""
-        return model
-
-    def reconstruct(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction:
+    def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         """Search the latents, keep the best start, and let its weights go."""
-        remembering = _Remembering(Latent(self.prior))
-        early = self._search(remembering, "latent").reconstruct(seen, seed, watch=watch)
-        early, latents = remembering.recalled(early)
+        found = self.search.find([seen], seed, watch=watch)[0]
         if not self.weight_steps:
-            return early
-        tuned = TunedWeights(self.prior, latents)
-        late = self._search(tuned, "weights").reconstruct(seen, seed, watch=_later(watch, self.latent_steps))
-        return _joined(early, late)
+            return found.reconstruction
+        tuning = self._tuning(found.variables[LATENT])
+        late = tuning.reconstruct(seen, seed, watch=_later(watch, self.search.steps))
+        return _joined(found.reconstruction, late)
 
-    def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
-        """The matching distance at a reconstruction, computed afresh by plain differentiation."""
-        return self._search(Latent(self.prior), "latent").evaluate(seen, reconstruction)
-
-    def informed(self, fact: Fact) -> Gias:
-        """The same attack comparing updates as someone who knows of the defence does."""
-        return replace(self, distance=self._search(Latent(self.prior), "latent").informed(fact).distance)
-
-    def _search(self, candidate: Candidate, part: str) -> GradientMatching:
-        early = part == "latent"
-        return GradientMatching(
-            name=self.name, paper=self.paper, labels=AsGranted(), candidate=candidate, replay=AsKnown(),
-            distance=self.distance, penalties=(TotalVariation(self.tv),),
-            optimiser=Adam(lr=self.latent_lr if early else self.weight_lr, schedule=three_drops),
-            steps=self.latent_steps if early else self.weight_steps, restarts=self.restarts if early else 1,
-            num_examples=self.num_examples, keep="last",
-        )  # fmt: skip
+    def _tuning(self, latents: Tensor) -> GradientMatching:
+        recipe = replace(
+            self.search.recipe,
+            candidate=TunedWeights(self.prior, latents),
+            optimiser=Adam(lr=self.weight_lr, schedule=three_drops),
+        )
+        return replace(self.search, recipe=recipe, steps=self.weight_steps, restarts=1)
 
 
 def gias(
@@ -117,39 +94,24 @@ def gias(
         restarts: Searches of the latents; the lowest matching distance goes on to the weights.
         num_examples: Examples to assume where the scenario does not say.
     """
-    return Gias(
-        as_prior(prior, attack="gias"), latent_steps, weight_steps, latent_lr, weight_lr, tv, restarts, num_examples
+    known = as_prior(prior, attack="gias")
+    search = GradientMatching(
+        name="gias",
+        paper=PAPER,
+        recipe=Recipe(
+            labels=Inferred(),
+            candidate=Latent(known),
+            replay=AsKnown(),
+            distance=Cosine(),
+            penalties=(TotalVariation(tv),),
+            optimiser=Adam(lr=latent_lr, schedule=three_drops),
+        ),
+        steps=latent_steps,
+        restarts=restarts,
+        num_examples=num_examples,
+        keep="last",
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Remembering:
-    """The latents of one run, by a number that each group's note carries to the chosen one."""
-
-    inner: Latent
-    kept: list[Tensor] = field(default_factory=list)
-
-    def start(self, seen: Observation, count: int, rng: object) -> Variables:
-        """As the inner candidate."""
-        return self.inner.start(seen, count, rng)  # type: ignore[arg-type]
-
-    def decode(self, seen: Observation, variables: Variables) -> Tensor:
-        """As the inner candidate."""
-        return self.inner.decode(seen, variables)
-
-    def project(self, seen: Observation, variables: Variables) -> Variables:
-        """As the inner candidate."""
-        return variables
-
-    def describe(self, seen: Observation, variables: Variables) -> tuple[str, ...]:
-        """Keep the group's latents and note where."""
-        self.kept.append(variables[LATENT])
-        return (str(len(self.kept) - 1),)
-
-    def recalled(self, found: Reconstruction) -> tuple[Reconstruction, Tensor]:
-        """The reconstruction without the number, and the latents it stands for."""
-        *notes, number = found.notes
-        return replace(found, notes=tuple(notes)), self.kept[int(number)]
+    return Gias(search, known, weight_steps, weight_lr)
 
 
 def _later(watch: Watch | None, steps: int) -> Watch | None:

@@ -11,7 +11,7 @@ from leakscope.matching.langevin import Langevin
 from leakscope.matching.magnitudes import InputNorm
 from leakscope.matching.optimisers import Adam
 from leakscope.matching.penalties import Penalty, TotalVariation
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.matching.schedules import warm_cosine
 
@@ -43,8 +43,18 @@ def gradinversion(
         GroupConsistency(group, relative=True, begin=0.25),
     )
     return GradientMatching(
-        name="gradinversion", paper=PAPER, labels=DistinctFirst(), candidate=Pixels(begin="normal", normalised=True),
-        replay=AsKnown(), distance=SquaredL2(), penalties=tuple(one for one in penalties if one.weight > 0),
-        optimiser=Langevin(Adam(lr=lr, schedule=warm_cosine), noise=noise), steps=steps, restarts=seeds,
-        num_examples=num_examples, keep="last",
-    )  # fmt: skip
+        name="gradinversion",
+        paper=PAPER,
+        recipe=Recipe(
+            labels=DistinctFirst(),
+            candidate=Pixels(begin="normal", normalised=True),
+            replay=AsKnown(),
+            distance=SquaredL2(),
+            penalties=tuple(one for one in penalties if one.weight > 0),
+            optimiser=Langevin(Adam(lr=lr, schedule=warm_cosine), noise=noise),
+        ),
+        steps=steps,
+        restarts=seeds,
+        num_examples=num_examples,
+        keep="last",
+    )

@@ -12,8 +12,9 @@ from leakscope.matching.distances import Distance
 from leakscope.matching.generators import TwoBranchGenerator
 from leakscope.matching.labels import Soft
 from leakscope.matching.optimisers import RMSprop
-from leakscope.matching.penalties import Penalty, TotalVariation
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.presets import ScheduleName, by_schedule
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.matching.schedules import falling_late
 from leakscope.matching.transport import SquaredPlusNorm, Wasserstein
@@ -46,7 +47,7 @@ class SquaredVariation:
 def grnn(
     *,
     steps: int = 1_000,
-    schedule: Literal["accelerated", "paper"] = "accelerated",
+    schedule: ScheduleName = "accelerated",
     lr: float | None = None,
     tv: float | None = None,
     distance: Literal["squared+norm", "squared+wasserstein", "wasserstein"] = "squared+norm",
@@ -67,22 +68,31 @@ def grnn(
     for option, value in (("width", 1 if width is None else width), ("latent", latent)):
         if not isinstance(value, int) or value < 1:
             raise UsageError(f"attack 'grnn' needs a whole number {option} ≥ 1, got {value!r}")
-    penalty: Penalty
-    if schedule == "paper":
-        optimiser = RMSprop(lr=1e-4 if lr is None else lr)
-        penalty = SquaredVariation(1e-3 if tv is None else tv)
-        size = 32
-    elif schedule == "accelerated":
-        optimiser = RMSprop(lr=1e-3 if lr is None else lr, schedule=falling_late)
-        penalty = TotalVariation(0.3 if tv is None else tv)
-        size = 16
-    else:
-        raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
+    optimiser = by_schedule(
+        schedule,
+        accelerated=RMSprop(lr=1e-3 if lr is None else lr, schedule=falling_late),
+        paper=RMSprop(lr=1e-4 if lr is None else lr),
+    )
+    penalty = by_schedule(
+        schedule,
+        accelerated=TotalVariation(0.3 if tv is None else tv),
+        paper=SquaredVariation(1e-3 if tv is None else tv),
+    )
+    size = by_schedule(schedule, accelerated=16, paper=32)
     return GradientMatching(
-        name="grnn", paper=PAPER, labels=Soft(),
-        candidate=TwoBranchGenerator(latent=latent, width=size if width is None else width), replay=AsKnown(),
-        distance=_DISTANCES[distance], penalties=(penalty,) if penalty.weight else (), optimiser=optimiser,
-        steps=steps, restarts=restarts, num_examples=num_examples,
+        name="grnn",
+        paper=PAPER,
+        recipe=Recipe(
+            labels=Soft(),
+            candidate=TwoBranchGenerator(latent=latent, width=size if width is None else width),
+            replay=AsKnown(),
+            distance=_DISTANCES[distance],
+            penalties=(penalty,) if penalty.weight else (),
+            optimiser=optimiser,
+        ),
+        steps=steps,
+        restarts=restarts,
+        num_examples=num_examples,
         # The paper's rate never falls, so any late iterate may be the best one; a falling rate settles.
         keep="best" if schedule == "paper" else "last",
-    )  # fmt: skip
+    )

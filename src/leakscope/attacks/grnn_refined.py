@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torch import nn
-
+from leakscope.attack import Effort, Watch
+from leakscope.attacks.around import AroundMatching
 from leakscope.attacks.grnn import PAPER, grnn
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.engine import Watch
-from leakscope.matching.facts import Fact
 from leakscope.matching.pooled import read_pooled
-from leakscope.matching.recipe import GradientMatching
-from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status
+from leakscope.types import Observation, Reconstruction, Status
 
 # A reading that does not explain the update is tried once more, by the other way.
 _GRADIENT_FROM = (0.2, 0.5)
 
 
 @dataclass(frozen=True)
-class RefinedGrnn:
+class RefinedGrnn(AroundMatching):
     """The generator first, for labels and a picture; then the network is read backwards through its max pooling.
 
     The second picture is kept where it explains the update better, by the same distance; else, and where the network
@@ -29,7 +25,6 @@ class RefinedGrnn:
     generator's picture: what it finds is owed to the layers and to a general notion of smoothness.
     """
 
-    search: GradientMatching
     passes: int = 20
     name: str = "grnn-refined"
     paper: str = PAPER
@@ -39,24 +34,11 @@ class RefinedGrnn:
             raise UsageError(f"attack {self.name!r} needs a whole number passes ≥ 1, got {self.passes!r}")
 
     @property
-    def needs(self) -> frozenset[Knowledge]:
-        """As the search."""
-        return self.search.needs
+    def effort(self) -> Effort:
+        """That of the generator, which one start is enough for: the reading does not depend on it."""
+        return replace(self.search.effort, restarts=None)
 
-    @property
-    def steps(self) -> int:
-        """Iterations of the generator."""
-        return self.search.steps
-
-    def with_steps(self, steps: int) -> RefinedGrnn:
-        """The same attack with another number of iterations of the generator."""
-        return replace(self, search=replace(self.search, steps=steps))
-
-    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
-        """Hand out the honest model."""
-        return model
-
-    def reconstruct(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction:
+    def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         """Train the generator, read the layers, return what explains the update better."""
         found = self.search.reconstruct(seen, seed, watch=watch)
         losses: list[str] = []
@@ -74,14 +56,6 @@ class RefinedGrnn:
             losses.append(f"{loss:.3g}")
         notes = (*found.notes, f"not refined: reading through max pooling came to worse matches, {', '.join(losses)}")
         return replace(found, notes=notes)
-
-    def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
-        """The matching distance at a reconstruction, computed afresh by plain differentiation."""
-        return self.search.evaluate(seen, reconstruction)
-
-    def informed(self, fact: Fact) -> RefinedGrnn:
-        """The same attack comparing updates as someone who knows of the defence does."""
-        return replace(self, search=self.search.informed(fact))
 
 
 def refined_grnn(*, steps: int = 400, passes: int = 20, num_examples: int | None = None) -> RefinedGrnn:

@@ -7,12 +7,10 @@ from typing import Literal
 from leakscope.errors import UsageError, suggest
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine
-from leakscope.matching.labels import AsGranted
-from leakscope.matching.optimisers import Adam, accelerated
-from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.labels import Inferred
+from leakscope.matching.presets import ScheduleName, schedule_preset
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown, LocalSteps, OneGradient, Replay
-from leakscope.matching.schedules import three_drops
 
 PAPER = "Geiping, Bauermeister, Dröge, Moeller: Inverting Gradients, NeurIPS 2020, arXiv:2003.14053"
 
@@ -22,7 +20,7 @@ _REPLAYS: dict[str, Replay] = {"as-known": AsKnown(), "simulate": LocalSteps(), 
 def inverting_gradients(
     *,
     steps: int | None = None,
-    schedule: Literal["accelerated", "paper"] = "accelerated",
+    schedule: ScheduleName = "accelerated",
     tv: float | None = None,
     lr: float | None = None,
     restarts: int = 1,
@@ -41,18 +39,20 @@ def inverting_gradients(
     """
     if replay not in _REPLAYS:
         raise UsageError(f"unknown replay {replay!r}.{suggest(replay, _REPLAYS)}")
-    if schedule == "paper":
-        optimiser = Adam(lr=0.1 if lr is None else lr, signed=True, schedule=three_drops)
-        penalty = TotalVariation(1e-4 if tv is None else tv)
-    elif schedule == "accelerated":
-        optimiser = accelerated(0.4 if lr is None else lr)
-        penalty = TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None)
-    else:
-        raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
+    preset = schedule_preset(schedule, lr=lr, tv=tv, steps=steps)
     return GradientMatching(
-        name="inverting-gradients", paper=PAPER, labels=AsGranted(),
-        candidate=Pixels(begin="normal", normalised=True), replay=_REPLAYS[replay], distance=Cosine(),
-        penalties=(penalty,), optimiser=optimiser,
-        steps=(300 if schedule == "accelerated" else 4_800) if steps is None else steps, restarts=restarts,
-        num_examples=num_examples, keep="last",
-    )  # fmt: skip
+        name="inverting-gradients",
+        paper=PAPER,
+        recipe=Recipe(
+            labels=Inferred(),
+            candidate=Pixels(begin="normal", normalised=True),
+            replay=_REPLAYS[replay],
+            distance=Cosine(),
+            penalties=(preset.penalty,),
+            optimiser=preset.optimiser,
+        ),
+        steps=preset.steps,
+        restarts=restarts,
+        num_examples=num_examples,
+        keep="last",
+    )

@@ -6,23 +6,19 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from torch import nn
-
 from leakscope import rng as random
+from leakscope.attack import Effort, Watch
+from leakscope.attacks.around import AroundMatching
 from leakscope.errors import UnsuitableError, UsageError, suggest
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine
-from leakscope.matching.engine import Watch
-from leakscope.matching.facts import Fact
-from leakscope.matching.labels import AsGranted
-from leakscope.matching.optimisers import Adam, accelerated
-from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.labels import Inferred
+from leakscope.matching.presets import ScheduleName, schedule_preset
+from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
-from leakscope.matching.schedules import three_drops
 from leakscope.matching.transformed import Transformed, variable
 from leakscope.matching.transforms import TRANSFORMS, Transform
-from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status
+from leakscope.types import Observation, Reconstruction, Status
 
 PAPER = (
     "Replication of Gao et al. (CVPR 2021) by the Linkerbrain team, ML Reproducibility Challenge 2021: "
@@ -37,60 +33,31 @@ _SLACK = 0.13
 
 
 @dataclass(frozen=True)
-class PolicyAware:
+class PolicyAware(AroundMatching):
     """Tries every sign of the policy's magnitudes for `probe` steps, then runs the best one in full.
 
     The signs of several examples are first tried together, then one at a time: each example flips its own coin.
     The choice is by matching distance: the truth plays no part.
     """
 
-    recipe: GradientMatching
     hypotheses: Chains
     probe: int
+    name: str = "policy-aware"
+    paper: str = PAPER
 
-    @property
-    def name(self) -> str:
-        """Name in the registry."""
-        return self.recipe.name
-
-    @property
-    def paper(self) -> str:
-        """What is implemented."""
-        return self.recipe.paper
-
-    @property
-    def needs(self) -> frozenset[Knowledge]:
-        """As the recipe inside."""
-        return self.recipe.needs
-
-    @property
-    def steps(self) -> int:
-        """Steps of the full run."""
-        return self.recipe.steps
-
-    def with_steps(self, steps: int) -> PolicyAware:
+    def with_effort(self, effort: Effort) -> PolicyAware:
         """The same attack with another length; probes stay in proportion."""
-        return replace(self, recipe=replace(self.recipe, steps=steps), probe=max(1, min(self.probe, steps // 4)))
+        search = self.search.with_effort(effort)
+        probe = self.probe if effort.steps is None else max(1, min(self.probe, effort.steps // 4))
+        return replace(self, search=search, probe=probe)
 
-    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
-        """Hand out the honest model."""
-        return model
-
-    def informed(self, fact: Fact) -> PolicyAware:
-        """Also know what was done to the update."""
-        return replace(self, recipe=self.recipe.informed(fact))
-
-    def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
-        """The matching distance at a reconstruction."""
-        return self.recipe.evaluate(seen, reconstruction)
-
-    def reconstruct(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction:
+    def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         """Rebuild what the model saw."""
         _check(seen)
         if len(self.hypotheses) == 1:
-            return _with(self.recipe, self.hypotheses).reconstruct(seen, seed, watch=watch)
+            return _with(self.search, self.hypotheses).reconstruct(seen, seed, watch=watch)
         chains, spent, notes = self._signs(seen, seed)
-        found = _with(self.recipe, chains).reconstruct(seen, seed, watch=watch)
+        found = _with(self.search, chains).reconstruct(seen, seed, watch=watch)
         return replace(found, evaluations=found.evaluations + spent, notes=(*found.notes, *notes))
 
     def _signs(self, seen: Observation, seed: int) -> tuple[Chains, int, tuple[str, ...]]:
@@ -120,7 +87,7 @@ class PolicyAware:
         return chains, spent, (*notes, f"then {flips} single signs of {count} examples, for as many steps each")
 
     def _tried(self, chains: Chains, seen: Observation, seed: int) -> Reconstruction:
-        return replace(_with(self.recipe, chains), steps=self.probe).reconstruct(seen, seed)
+        return replace(_with(self.search, chains), steps=self.probe).reconstruct(seen, seed)
 
 
 def policy_aware(
@@ -128,7 +95,7 @@ def policy_aware(
     policy: str | Sequence[str | Transform] = "shift",
     steps: int = 300,
     probe: int = 40,
-    schedule: str = "accelerated",
+    schedule: ScheduleName = "accelerated",
     tv: float | None = None,
     lr: float | None = None,
     parameter_rate: float = 0.02,
@@ -144,22 +111,26 @@ def policy_aware(
     `parameter_rate` is the parameters' rate relative to the picture's.
     """
     transforms = _parsed(policy)
-    if schedule == "paper":
-        optimiser = Adam(lr=lr or 0.1, signed=True, schedule=three_drops, rates=_rates(transforms, parameter_rate))
-        penalty = TotalVariation(1e-4 if tv is None else tv)
-    elif schedule == "accelerated":
-        optimiser = replace(accelerated(lr or 0.4), rates=_rates(transforms, parameter_rate))
-        penalty = TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None)
-    else:
-        raise UsageError(f"schedule must be 'accelerated' or 'paper', got {schedule!r}")
+    preset = schedule_preset(schedule, lr=lr, tv=tv, steps=steps)
     if not isinstance(probe, int) or probe < 1:
         raise UsageError(f"attack 'policy-aware' needs a whole number probe ≥ 1, got {probe!r}")
-    recipe = GradientMatching(
-        name="policy-aware", paper=PAPER, labels=AsGranted(), candidate=Transformed(transforms),
-        replay=AsKnown(), distance=Cosine(), penalties=(penalty,), optimiser=optimiser, steps=steps,
-        restarts=restarts, num_examples=num_examples, keep="last",
-    )  # fmt: skip
-    return PolicyAware(recipe, tuple(_signs(transforms)), min(probe, steps))
+    search = GradientMatching(
+        name="policy-aware",
+        paper=PAPER,
+        recipe=Recipe(
+            labels=Inferred(),
+            candidate=Pixels(begin="normal", normalised=True),
+            replay=AsKnown(),
+            distance=Cosine(),
+            penalties=(preset.penalty,),
+            optimiser=replace(preset.optimiser, rates=_rates(transforms, parameter_rate)),
+        ),
+        steps=preset.steps,
+        restarts=restarts,
+        num_examples=num_examples,
+        keep="last",
+    )
+    return PolicyAware(search, tuple(_signs(transforms)), min(probe, steps))
 
 
 def _check(seen: Observation) -> None:
@@ -176,10 +147,10 @@ def _check(seen: Observation) -> None:
         )
 
 
-def _with(recipe: GradientMatching, chains: Chains) -> GradientMatching:
-    """`recipe` through one chain for all examples, or one for each."""
-    base = recipe.candidate.base if isinstance(recipe.candidate, Transformed) else Pixels(normalised=True)
-    return replace(recipe, candidate=Transformed(chains[0], base, chains if len(chains) > 1 else ()))
+def _with(search: GradientMatching, chains: Chains) -> GradientMatching:
+    """`search` with its pictures passed through one chain for all examples, or one for each."""
+    first, each = chains[0], chains if len(chains) > 1 else ()
+    return search.revised(lambda recipe: replace(recipe, candidate=Transformed(first, recipe.candidate, each)))
 
 
 def _parsed(policy: str | Sequence[str | Transform]) -> tuple[Transform, ...]:

@@ -6,13 +6,13 @@ weights leave no unknown free the input is exact; where they do, the rank says h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from leakscope import rng as random
+from leakscope.attack import Attack, Watch
 from leakscope.attacks.recursive.chain import Chain, take_apart
 from leakscope.attacks.recursive.descent import Descent, descend
 from leakscope.attacks.recursive.ranks import LayerRank, RankReport, choose_top, padded, rank_report
@@ -21,8 +21,7 @@ from leakscope.client import trainable
 from leakscope.errors import UnsuitableError
 from leakscope.matching.labels import infer_labels
 from leakscope.matching.replays import OneGradient, predict
-from leakscope.threat import check_needs
-from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status, Tensors
+from leakscope.types import Observation, Reconstruction, Status, Tensors
 
 __all__ = ["PAPER", "RGAP", "LayerRank", "RankReport", "rank_report", "rgap"]
 
@@ -54,7 +53,7 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class RGAP:
+class RGAP(Attack):
     """Goes back from the output to the input, solving each layer by least squares.
 
     For one example behind the update and a chain of linear layers and convolutions with invertible activations;
@@ -63,15 +62,9 @@ class RGAP:
 
     name: str = "rgap"
     paper: str = PAPER
-    needs: frozenset[Knowledge] = frozenset()
 
-    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
-        """Hand out the honest model."""
-        return model
-
-    def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
+    def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         """Recover the input; `seed` draws the guess the result must beat to count."""
-        check_needs(self.name, self.needs, seen)
         _check_single(seen)
         chain = take_apart(seen.model, seen.input_shape)
         top = choose_top(chain, shared=seen.update.tensors.keys())

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from leakscope.types import Attack, Observation, Reconstruction
+    from leakscope.attack import Attack
+    from leakscope.types import Observation, Reconstruction
 
 
 def attack(

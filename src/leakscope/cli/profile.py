@@ -6,19 +6,14 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import nn
-
     from leakscope.profile import LeakageProfile, View
-    from leakscope.types import Attack, Knowledge, Observation, Reconstruction, SharedUpdate
 
 
 def profile(
@@ -41,6 +36,7 @@ def profile(
     Example: leakscope profile --model lenet-dlg --data cifar10 --attack inverting-gradients:steps=60
     """
     from leakscope.cli.loading import load_model, parse_numbers
+    from leakscope.cli.progress import Shown
     from leakscope.data import load
     from leakscope.files import write_atomic
     from leakscope.profile import leakage_profile
@@ -55,7 +51,7 @@ def profile(
         seed=model_seed,
     )  # fmt: skip
     found = leakage_profile(
-        network, batch, _Shown(recipe), scenario=scenario, seed=seed,
+        network, batch, Shown(recipe), scenario=scenario, seed=seed,
         views=[view.strip() for view in views.split(",")], say=_Counter(),
     )  # fmt: skip
     result = {**asdict(found), "verdict": found.verdict()}
@@ -83,34 +79,6 @@ def _check_target(out: Path) -> None:
         raise
     except OSError as error:
         raise StorageError(f"--out {str(out)!r}: cannot be written ({error.strerror}); choose another name") from error
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """An attack that shows its own steps and their time left while it runs."""
-
-    attack: Attack
-
-    @property
-    def name(self) -> str:
-        return self.attack.name
-
-    @property
-    def needs(self) -> frozenset[Knowledge]:
-        return self.attack.needs
-
-    @property
-    def paper(self) -> str:
-        return self.attack.paper
-
-    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
-        return self.attack.craft(model, history)
-
-    def reconstruct(self, seen: Observation, seed: int = 0) -> Reconstruction:
-        from leakscope.cli.progress import watching
-
-        with watching(self.attack) as run:
-            return run(seen, seed)
 
 
 class _Counter:

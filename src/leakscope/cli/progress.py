@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from torch import Tensor
 
-from leakscope.matching.recipe import GradientMatching
-from leakscope.types import Attack, Observation, Reconstruction
+from leakscope.attack import Attack, Watch
+from leakscope.types import Knowledge, Observation, Reconstruction
 
 _LINE_EVERY = 10.0
 
@@ -20,30 +20,48 @@ _LINE_EVERY = 10.0
 @contextmanager
 def watching(attack: Attack) -> Iterator[Callable[[Observation, int], Reconstruction]]:
     """Yield `attack.reconstruct` with its steps shown on standard error; a closed form shows nothing."""
-    total = _length(attack)
-    # Beyond the protocol: optimisation attacks let themselves be watched.
-    watched: Callable[..., Reconstruction] = attack.reconstruct
+    total = attack.effort.evaluations
     if total is None:
         yield attack.reconstruct
         return
     if not sys.stderr.isatty():
-        yield partial(watched, watch=Lines(total))
+        yield partial(attack.reconstruct, watch=Lines(total))
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(attack.name, total=total)
-        yield partial(watched, watch=lambda step, _images, _distance: bar.update(task, completed=step + 1))
+        yield partial(attack.reconstruct, watch=lambda step, _images, _distance: bar.update(task, completed=step + 1))
 
 
-def _length(attack: Attack) -> int | None:
-    """Evaluations of the longest part of an attack that can be watched; None for a closed form."""
-    if isinstance(attack, GradientMatching):
-        return attack.optimiser.evaluations(attack.steps)
-    steps = getattr(attack, "steps", None)
-    watched = "watch" in inspect.signature(attack.reconstruct).parameters
-    return steps if watched and isinstance(steps, int) else None
+@dataclass(frozen=True)
+class Shown(Attack):
+    """An attack that shows its own steps and their time left while it runs."""
+
+    attack: Attack
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the attack."""
+        return self.attack.name
+
+    @property
+    def paper(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the attack."""
+        return self.attack.paper
+
+    def needs_of(self, seen: Observation) -> frozenset[Knowledge]:
+        """What the attack needs."""
+        return self.attack.needs_of(seen)
+
+    def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
+        """As the attack does."""
+        return self.attack.evaluate(seen, reconstruction)
+
+    def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
+        with watching(self.attack) as run:
+            return run(seen, seed)
 
 
 class Lines:

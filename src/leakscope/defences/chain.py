@@ -7,7 +7,8 @@ from functools import reduce
 
 from torch import nn
 
-from leakscope.types import Attack, ClientStep, Defence
+from leakscope.attack import Attack
+from leakscope.types import ClientStep, Defence
 
 
 @dataclass(frozen=True)

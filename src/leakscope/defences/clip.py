@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Generator, Tensor, nn
 
+from leakscope.attack import Attack
 from leakscope.defences.base import rewritten
 from leakscope.errors import UsageError
-from leakscope.matching.facts import Bounded, inform
 from leakscope.tensors import global_norm, map_tensors
-from leakscope.types import Attack, ClientStep, Tensors
+from leakscope.types import ClientStep, Tensors
 
 PAPER = "Abadi et al.: Deep Learning with Differential Privacy, CCS 2016 (clipping alone, no noise)"
 
@@ -37,7 +37,7 @@ class Clip:
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker clips its candidates as well."""
-        return inform(attack, Bounded())
+        return attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.clipped()))
 
     def _clipped(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         factor = (self.norm / global_norm(tensors).clamp_min(1e-30)).clamp_max(1.0)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Generator, Tensor, nn
 
 from leakscope import rng as random
+from leakscope.attack import Attack
 from leakscope.defences.base import not_negative, rewritten
-from leakscope.matching.facts import Noise, inform
-from leakscope.types import Attack, ClientStep, Tensors
+from leakscope.types import ClientStep, Tensors
 
 PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, section 5 (noise as a defence)"
 
@@ -21,6 +22,9 @@ class GaussianNoise:
     sigma: float
     name: str = "gaussian-noise"
     paper: str = PAPER
+
+    # Under noise an exact match means nothing: the attack with the strong prior on images does best.
+    strong_attacks: ClassVar[tuple[str, ...]] = ("inverting-gradients:tv=1.0",)
 
     def __post_init__(self) -> None:
         not_negative("gaussian-noise", "sigma", self.sigma)
@@ -35,7 +39,7 @@ class GaussianNoise:
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
-        return inform(attack, Noise(self.sigma**2)) if self.sigma else attack
+        return attack.revised(lambda recipe: replace(recipe, noise=recipe.noise + self.sigma**2))
 
     def _noisy(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         return {name: value + self.sigma * random.normal_like(value, rng) for name, value in tensors.items()}
@@ -48,6 +52,9 @@ class LaplacianNoise:
     scale: float
     name: str = "laplacian-noise"
     paper: str = PAPER
+
+    # Under noise an exact match means nothing: the attack with the strong prior on images does best.
+    strong_attacks: ClassVar[tuple[str, ...]] = ("inverting-gradients:tv=1.0",)
 
     def __post_init__(self) -> None:
         not_negative("laplacian-noise", "scale", self.scale)
@@ -62,7 +69,7 @@ class LaplacianNoise:
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
-        return inform(attack, Noise(2 * self.scale**2)) if self.scale else attack
+        return attack.revised(lambda recipe: replace(recipe, noise=recipe.noise + 2 * self.scale**2))
 
     def _noisy(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         return {name: value + self.scale * random.laplace_like(value, rng) for name, value in tensors.items()}

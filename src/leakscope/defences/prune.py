@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor, nn
 
+from leakscope.attack import Attack
 from leakscope.defences.base import rewritten
 from leakscope.errors import UsageError
-from leakscope.matching.facts import Sparse, inform
-from leakscope.types import Attack, ClientStep, Tensors
+from leakscope.types import ClientStep, Tensors
 
 PAPER = "Lin et al.: Deep Gradient Compression, ICLR 2018; as a defence in Zhu, Liu, Han, NeurIPS 2019"
 
@@ -37,7 +37,9 @@ class Prune:
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker reads the mask off the zeros."""
-        return inform(attack, Sparse()) if self.fraction else attack
+        if not self.fraction:
+            return attack
+        return attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.masked()))
 
     def _pruned(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         return {name: _smallest_zeroed(value, self.fraction) for name, value in tensors.items()}

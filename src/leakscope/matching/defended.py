@@ -10,14 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.matching.distances import Clipped, Distance, Grouped, flat
+from leakscope.matching.distances import Around, Clipped, Distance, Grouped, flat
 
 
 @dataclass(frozen=True)
-class PerTensor:
+class PerTensor(Around):
     """The base distance divided by the number of tensors: Σ‖g − t‖² / #tensors for SquaredL2."""
-
-    base: Distance
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Return the mean per group."""
@@ -28,17 +26,39 @@ class PerTensor:
         value, pulled = self.base.value_and_cotangent(found, target)
         return value / len(target), {name: one / len(target) for name, one in pulled.items()}
 
+    def masked(self) -> Distance:
+        """What was zeroed in the update is zeroed in candidates by their own sizes."""
+        return Sparsified(self)
+
+    def clipped(self) -> Distance:
+        """The bound comes after the sparsity, should both be known."""
+        return ClippedFirst(self)
+
 
 @dataclass(frozen=True)
-class Sparsified:
+class ClippedFirst(Clipped):
+    """Clipping inside the sparsity: scaled to the observed norm, a pruned gradient is exact.
+
+    Whichever of the two the client did first.
+    """
+
+    def masked(self) -> Distance:
+        """Sparsity goes around the bound."""
+        return Sparsified(self)
+
+    def clipped(self) -> Distance:
+        """It is known already."""
+        return self
+
+
+@dataclass(frozen=True)
+class Sparsified(Around):
     """The base distance after zeroing as much of the candidate's gradient as was zeroed in the update.
 
     Tensor by tensor: columns of a matrix that are zero throughout were masked and are masked
     here; of the rest the smallest entries go, as many as the update lacks. A pruned update also
     says which entries were small, and this makes use of it; a mask alone would not.
     """
-
-    base: Distance
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Distance between equally sparse gradients."""
@@ -51,25 +71,17 @@ class Sparsified:
         value, pulled = self.base.value_and_cotangent(thin, target)
         return value, {name: pulled[name] * kept[name] for name in pulled}
 
+    def masked(self) -> Distance:
+        """It is known already."""
+        return self
+
+    def clipped(self) -> Distance:
+        """The bound goes inside."""
+        return Sparsified(self.base.clipped())
+
     @staticmethod
     def _thinned(found: Grouped, target: Grouped) -> dict[str, Tensor]:
         return {name: found[name] * _kept(found[name], target[name]) for name in target}
-
-
-def as_pruned(distance: Distance) -> Distance:
-    """`distance` as measured by someone who saw that entries were zeroed."""
-    return distance if isinstance(distance, Sparsified) else Sparsified(distance)
-
-
-def as_clipped(distance: Distance) -> Distance:
-    """`distance` as measured by someone who knows that the norm was bounded.
-
-    The bound comes after the sparsity: scaled to the observed norm, a pruned gradient is exact
-    whichever of the two the client did first.
-    """
-    if isinstance(distance, Sparsified):
-        return Sparsified(as_clipped(distance.base))
-    return distance if isinstance(distance, Clipped) else Clipped(distance)
 
 
 def _kept(found: Tensor, target: Tensor) -> Tensor:

@@ -8,54 +8,60 @@ form, which is all the structured route needs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from leakscope.matching.replays import gradient_factor
 from leakscope.types import Observation
 
 Grouped = Mapping[str, Tensor]
 
 
-class Distance(Protocol):
+class Distance(ABC):
     """D(g, target) per group, and its derivative in g."""
 
+    @abstractmethod
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Return D, shape [groups], differentiable in `found`."""
-        ...
 
+    @abstractmethod
     def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
         """Return D and ∂D/∂found."""
-        ...
 
-
-@runtime_checkable
-class Bindable(Protocol):
-    """A distance that must know the network or the update before it can be computed."""
+    @property
+    def is_scale_free(self) -> bool:
+        """Whether only the direction of a gradient matters."""
+        return False
 
     def bound(self, seen: Observation) -> Distance:
-        """Return the distance as it applies to `seen`."""
-        ...
+        """The distance as it applies to `seen`: what it needs of the network or the update is read here."""
+        return self
+
+    def masked(self) -> Distance:
+        """The distance of someone who knows that entries were zeroed before sharing."""
+        return Masked(self)
+
+    def clipped(self) -> Distance:
+        """The distance of someone who knows that the update was scaled down to a norm bound."""
+        return Clipped(self)
 
 
-def bind(distance: Distance, seen: Observation) -> Distance:
-    """`distance`, and what it wraps, with what they need of `seen`."""
-    wrapper: Any = distance
-    if hasattr(wrapper, "base"):
-        wrapper = replace(wrapper, base=bind(wrapper.base, seen))
-    return wrapper.bound(seen) if isinstance(wrapper, Bindable) else wrapper
+@dataclass(frozen=True)
+class Around(Distance):
+    """A distance that changes what another one compares."""
 
+    base: Distance
 
-def is_scale_free(distance: Distance) -> bool:
-    """Whether only the direction of a gradient matters."""
-    if isinstance(distance, Cosine | Direction):
-        return True
-    base = getattr(distance, "base", None)
-    return base is not None and is_scale_free(base)
+    @property
+    def is_scale_free(self) -> bool:
+        """As the base."""
+        return self.base.is_scale_free
+
+    def bound(self, seen: Observation) -> Distance:
+        """The same around the bound base."""
+        return replace(self, base=self.base.bound(seen))
 
 
 def flat(value: Tensor) -> Tensor:
@@ -69,7 +75,7 @@ def spread(weight: Tensor, like: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SquaredL2:
+class SquaredL2(Distance):
     """Σ ‖g − t‖²: DLG's distance, a sum and not a mean."""
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
@@ -84,7 +90,7 @@ class SquaredL2:
 
 
 @dataclass(frozen=True)
-class L1:
+class L1(Distance):
     """Σ |g − t|: robust against a few large errors, the right match for Laplacian noise."""
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
@@ -99,10 +105,15 @@ class L1:
 
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(Distance):
     """1 − ⟨g, t⟩ / (‖g‖‖t‖) over all tensors taken as one vector; blind to scale."""
 
     epsilon: float = 1e-12
+
+    @property
+    def is_scale_free(self) -> bool:
+        """A cosine does not see lengths."""
+        return True
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Return one minus the cosine per group; rounding must not make it negative."""
@@ -130,13 +141,11 @@ class Cosine:
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(Around):
     """The base distance on the entries that were not zeroed before sharing.
 
     The attacker who knows of pruning reads the mask off the update itself.
     """
-
-    base: Distance
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Distance between the surviving entries."""
@@ -149,15 +158,13 @@ class Masked:
 
 
 @dataclass(frozen=True)
-class Clipped:
+class Clipped(Around):
     """The base distance after clipping the candidate's gradient to the observed norm.
 
     The attacker who knows of clipping knows that the observed norm is the bound, or below it.
     Both sides are measured in units of that norm: a tight bound would otherwise shrink the
     objective below what an optimiser takes for zero.
     """
-
-    base: Distance
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Distance between the clipped candidate and the observation."""
@@ -179,13 +186,16 @@ class Clipped:
 
 
 @dataclass(frozen=True)
-class Direction:
+class Direction(Around):
     """The base distance between unit vectors: g/‖g‖ and t/‖t‖.
 
     For a delta whose rate and steps are unknown nothing but the direction means anything.
     """
 
-    base: Distance
+    @property
+    def is_scale_free(self) -> bool:
+        """Lengths are divided out."""
+        return True
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Distance between the directions."""
@@ -196,10 +206,8 @@ class Direction:
         return _differentiated(self, found, target)
 
 
-class Weighed(ABC):
+class Weighed(Around):
     """The base distance between tensors that were each multiplied by a factor of their own."""
-
-    base: Distance
 
     @abstractmethod
     def gains(self, target: Grouped) -> dict[str, Tensor]:
@@ -223,15 +231,10 @@ class Denoised(Weighed):
 
     The attacker who knows the noise's variance v weighs tensor t by the share of its energy
     that is signal, √(1 − v·n/‖t‖²) for n shared entries: a tensor drowned in noise only misleads.
-    The target must be in units of the variance, so what changes units goes inside: see `within_noise`.
+    `variance` is in the units of the target, so what changes those goes inside: see `Recipe.distance_to`.
     """
 
-    base: Distance
     variance: float
-
-    def bound(self, seen: Observation) -> Denoised:
-        """The noise was added to the shared update; a delta is compared in units of a gradient."""
-        return replace(self, variance=self.variance * gradient_factor(seen) ** 2)
 
     def gains(self, target: Grouped) -> dict[str, Tensor]:
         """√ of the share of signal, per tensor and group."""
@@ -241,13 +244,6 @@ class Denoised(Weighed):
             # Never quite zero: where everything is noise the direction must stay defined.
             gains[name] = (1 - self.variance * _shared(value) / energy).clamp_min(1e-4).sqrt()
         return gains
-
-
-def within_noise(distance: Distance, wrap: Callable[[Distance], Distance]) -> Distance:
-    """`wrap` around `distance`, but inside the weighing of noise, which needs the update's own units."""
-    if isinstance(distance, Denoised):
-        return replace(distance, base=within_noise(distance.base, wrap))
-    return wrap(distance)
 
 
 def _differentiated(distance: Distance, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:

@@ -70,6 +70,7 @@ class Outcome:
     evaluations: int
     route: str
     notes: tuple[tuple[str, ...], ...]
+    variables: Variables
 
 
 def run(problem: Problem, start: Variables, labels: Tensor | None, *, watch: Watch | None = None) -> Outcome:
@@ -237,7 +238,7 @@ def _outcome(
     ]).detach()  # fmt: skip
     status = tuple(_status(best, group) for group in range(len(images)))
     notes = tuple(_described(problem, best.variables, group) for group in range(len(images)))
-    return Outcome(images, targets, exact, trace, status, objective.evaluations, objective.note, notes)
+    return Outcome(images, targets, exact, trace, status, objective.evaluations, objective.note, notes, best.variables)
 
 
 def _described(problem: Problem, variables: Variables, group: int) -> tuple[str, ...]:

@@ -16,26 +16,30 @@ from torch import Tensor
 
 from leakscope import rng as random
 from leakscope.errors import MissingExtraError, UsageError
-from leakscope.matching.optimisers import Evaluate, Evaluation, Project, State
+from leakscope.matching.optimisers import Evaluate, Evaluation, Optimiser, Project, State
 from leakscope.matching.variables import Variables
+
+# A small network is measured seven times faster in one pass over many candidates than one by one; a
+# large one fills the cache with two, and memory with more.
+_NUMBERS, _FEWEST, _USUAL, _MOST = 4_000_000, 2, 16, 32
 
 
 @dataclass(frozen=True)
-class CMAES:
+class CMAES(Optimiser):
     """One evolution strategy for each group over all its numbers; a step is one generation.
 
     `sigma` is the deviation of the first generation around the start, `population` the number of
-    candidates of a generation, `together` how many of them are measured in one pass. Every state
-    holds the best candidate of its generation.
+    candidates of a generation, `together` how many of them are measured in one pass; None for as many
+    as suit the network. Every state holds the best candidate of its generation.
     """
 
     population: int = 50
     sigma: float = 0.5
-    together: int = 16
+    together: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.population < 4 or not self.sigma > 0 or self.together < 1:
+        if self.population < 4 or not self.sigma > 0 or (self.together is not None and self.together < 1):
             raise UsageError(
                 "CMA-ES needs population ≥ 4, sigma > 0 and together ≥ 1, "
                 f"got population={self.population}, sigma={self.sigma}, together={self.together}"
@@ -44,6 +48,12 @@ class CMAES:
     def seeded(self, seed: int) -> CMAES:
         """The same search drawing from `seed`."""
         return replace(self, seed=seed)
+
+    def fitted(self, parameters: int) -> CMAES:
+        """The same search with a population measured in parts that suit the network, unless their size was given."""
+        if self.together is not None:
+            return self
+        return replace(self, together=max(_FEWEST, min(_MOST, _NUMBERS // parameters)))
 
     def evaluations(self, steps: int) -> int:
         """The start, then a population a generation."""
@@ -57,7 +67,7 @@ class CMAES:
         searches = [self._search(_flat(start, group), group) for group in range(groups)]
         for step in range(1, steps):
             asked = [np.asarray(search.ask()) for search in searches]
-            found = _measured(evaluate, start, asked, project=project, together=self.together)
+            found = _measured(evaluate, start, asked, project=project, together=self.together or _USUAL)
             for search, points, values in zip(searches, asked, found, strict=True):
                 # A candidate without a distance must lose, not stop the search.
                 search.tell(list(points), np.nan_to_num(values, nan=1e30, posinf=1e30).tolist())

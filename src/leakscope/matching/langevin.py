@@ -11,17 +11,22 @@ from dataclasses import dataclass, replace
 import torch
 
 from leakscope import rng as random
-from leakscope.matching.optimisers import SGD, Adam, Evaluate, Project, State
+from leakscope.matching.optimisers import SGD, Adam, Evaluate, Optimiser, Project, State
 from leakscope.matching.variables import Variables
 
 
 @dataclass(frozen=True)
-class Langevin:
+class Langevin(Optimiser):
     """`base` with Gaussian noise of `noise` times the rate of the moment added to "inputs" after each step."""
 
     base: Adam | SGD
     noise: float = 0.2
     seed: int = 0
+
+    @property
+    def lr(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the base."""
+        return self.base.lr
 
     def seeded(self, seed: int) -> Langevin:
         """The same optimiser drawing from `seed`."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.distances import Distance, Grouped, Weighed, flat
+from leakscope.matching.distances import Grouped, Weighed, flat
 from leakscope.types import Observation
 
 BatchNorm = Literal["as-conv", "mean", "one", "excluded"]
@@ -57,7 +57,6 @@ class LayerWeighted(Weighed):
     A distance must be `bound` to an observation before it is used: only that tells the layers.
     """
 
-    base: Distance
     beta: float | None = None
     relu_modifier: bool = True
     batch_norm: BatchNorm = "as-conv"
@@ -76,7 +75,7 @@ class LayerWeighted(Weighed):
         if beta is None:
             beta, modifier = (1.0, False) if _stored_statistics(seen.model) else (PUBLISHED_BETA, modifier)
         layers = layer_weights(seen, beta, relu_modifier=modifier, batch_norm=self.batch_norm)
-        return replace(self, beta=beta, relu_modifier=modifier, layers=layers)
+        return replace(self, base=self.base.bound(seen), beta=beta, relu_modifier=modifier, layers=layers)
 
     def gains(self, target: Grouped) -> dict[str, Tensor]:
         """√α of every tensor and group: victims in lockstep differ in their zeros."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.matching.optimisers import Evaluate, Evaluation, Project, State
+from leakscope.matching.optimisers import Evaluate, Evaluation, Optimiser, Project, State
 from leakscope.matching.variables import Variables
 
 
 @dataclass(frozen=True)
-class LBFGS:
+class LBFGS(Optimiser):
     """Limited-memory BFGS; `steps` counts outer iterations of `inner` evaluations each.
 
     A group stops when its gradient or its step is too small, or is not finite.

@@ -6,9 +6,10 @@ lockstep. The closing update of a run is not evaluated, hence never returned.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -54,34 +55,31 @@ class Evaluate(Protocol):
 Project = Callable[[Variables], Variables]
 
 
-class Optimiser(Protocol):
+class Optimiser(ABC):
     """Yields at most `steps` states, the first at `start`."""
 
+    # The rate of the first step; 0 for a search that has none.
+    lr: float = 0.0
+
+    @abstractmethod
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Run from `start`."""
-        ...
 
     def evaluations(self, steps: int) -> int:
-        """How many evaluations `steps` steps can take at most."""
-        ...
-
-
-@runtime_checkable
-class Seeded(Protocol):
-    """An optimiser that draws random numbers of its own."""
+        """How many evaluations `steps` steps can take at most; one a step unless an optimiser says otherwise."""
+        return steps
 
     def seeded(self, seed: int) -> Optimiser:
-        """Return the same optimiser drawing from `seed`."""
-        ...
+        """The same optimiser drawing from `seed`, where it draws random numbers of its own."""
+        return self
 
-
-def seeded(optimiser: Optimiser, seed: int) -> Optimiser:
-    """`optimiser` with its randomness fixed, where it has any."""
-    return optimiser.seeded(seed) if isinstance(optimiser, Seeded) else optimiser
+    def fitted(self, parameters: int) -> Optimiser:
+        """The same optimiser as it suits a network of so many parameters."""
+        return self
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Optimiser):
     """Adam, optionally on the sign of the gradient of images.
 
     `rates` gives single variables a factor of their own, as a mapping or as pairs.
@@ -97,10 +95,6 @@ class Adam:
     def __post_init__(self) -> None:
         # Pairs in order, so that two optimisers with the same rates are equal and hash alike.
         object.__setattr__(self, "rates", tuple(sorted(dict(self.rates).items())))
-
-    def evaluations(self, steps: int) -> int:
-        """One evaluation a step."""
-        return steps
 
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Run Adam with bias correction."""
@@ -133,17 +127,13 @@ def accelerated(lr: float = 0.4) -> Adam:
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(Optimiser):
     """Gradient descent with Nesterov momentum, optionally on the sign of the gradient."""
 
     lr: float = 0.01
     momentum: float = 0.9
     signed: bool = False
     schedule: Schedule = constant
-
-    def evaluations(self, steps: int) -> int:
-        """One evaluation a step."""
-        return steps
 
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Run SGD."""
@@ -165,7 +155,7 @@ class SGD:
 
 
 @dataclass(frozen=True)
-class RMSprop:
+class RMSprop(Optimiser):
     """Gradient over its running root mean square, with momentum: v ← μv + g/√E[g²]."""
 
     lr: float = 1e-4
@@ -173,10 +163,6 @@ class RMSprop:
     decay: float = 0.99
     schedule: Schedule = constant
     epsilon: float = 1e-8
-
-    def evaluations(self, steps: int) -> int:
-        """One evaluation a step."""
-        return steps
 
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Run RMSprop."""

@@ -3,61 +3,109 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from leakscope import rng as random
+from leakscope.attack import Attack, Effort, Watch
 from leakscope.client import trainable
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.candidates import Candidate, GeneratesLabels, Pixels
-from leakscope.matching.distances import (
-    Clipped,
-    Denoised,
-    Direction,
-    Distance,
-    Masked,
-    bind,
-    is_scale_free,
-    within_noise,
-)
-from leakscope.matching.engine import Keep, Outcome, Problem, Stop, Watch, run
-from leakscope.matching.facts import Bounded, Fact, Sparse
+from leakscope.matching.candidates import Candidate, GeneratesLabels
+from leakscope.matching.distances import Denoised, Direction, Distance
+from leakscope.matching.engine import Keep, Outcome, Problem, Stop, run
 from leakscope.matching.label_rules.soft import likeliest
 from leakscope.matching.labels import ExplainsLabels, LabelRule, estimate_count
-from leakscope.matching.optimisers import Optimiser, accelerated, seeded
-from leakscope.matching.penalties import Penalty, TotalVariation
-from leakscope.matching.replays import Replay
+from leakscope.matching.optimisers import Optimiser
+from leakscope.matching.penalties import Penalty
+from leakscope.matching.replays import Replay, gradient_factor
 from leakscope.matching.routes import PlainRoute
-from leakscope.matching.variables import stacked
+from leakscope.matching.variables import Variables, stacked
 from leakscope.matching.verdict import judged, of_nothing
-from leakscope.threat import check_needs
-from leakscope.types import Knowledge, Observation, Reconstruction, SharedUpdate, Status
+from leakscope.types import Knowledge, Observation, Reconstruction, Status
 
 # Gradients of all groups are held at once; beyond this the groups run in turns.
 LOCKSTEP_BYTES = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class GradientMatching:
-    """Finds inputs whose update matches the observed one.
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What an optimisation attack does: one value on each axis.
 
-    `restarts` starts are run from different noise and the one with the lowest matching
-    distance is returned; the truth plays no part in the choice. A victim whose run diverged, or
-    ended above `solved` times the distance it started from, is tried anew up to `retries` times.
+    Attributes:
+        labels: where the targets of candidates come from.
+        candidate: what is optimised.
+        replay: how the client is thought to have computed its update.
+        distance: how far a candidate's update is from the observed one.
+        penalties: what is known of natural inputs.
+        optimiser: how candidates move.
+        noise: variance per shared entry that the attacker reckons with; independent noises add up.
+        only: names of the tensors that are matched; None for all that were shared.
     """
 
-    name: str
-    paper: str
     labels: LabelRule
     candidate: Candidate
     replay: Replay
     distance: Distance
-    optimiser: Optimiser
-    steps: int
     penalties: tuple[Penalty, ...] = ()
+    optimiser: Optimiser
+    noise: float = 0.0
+    only: tuple[str, ...] | None = None
+
+    def distance_to(self, seen: Observation) -> Distance:
+        """The distance as it applies to this update.
+
+        By direction where the scale of a delta is unknown. Weighing by noise is outermost: it compares the noise's
+        variance with the shared numbers as they came, in units of the replay.
+        """
+        bound = self.distance.bound(seen)
+        if seen.update.kind == "delta" and seen.local is None and not bound.is_scale_free:
+            bound = Direction(bound)
+        return Denoised(bound, self.noise * gradient_factor(seen) ** 2) if self.noise > 0 else bound
+
+    def matched(self, seen: Observation) -> Observation:
+        """`seen` with only the tensors that are matched."""
+        if self.only is None:
+            return seen
+        shared = seen.update.tensors
+        if missing := [name for name in self.only if name not in shared]:
+            raise UnsuitableError(
+                f"{missing[0]!r} is to be matched but was not shared; choose among {', '.join(shared)}"
+            )
+        return replace(seen, update=replace(seen.update, tensors={name: shared[name] for name in self.only}))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A reconstruction and the variables of the group it was decoded from, without a group axis."""
+
+    reconstruction: Reconstruction
+    variables: Variables
+
+    def noting(self, remark: str) -> Found:
+        """The same with one more note, where it counts as evidence."""
+        if self.reconstruction.status is not Status.OK:
+            return self
+        notes = (*self.reconstruction.notes, remark)
+        return replace(self, reconstruction=replace(self.reconstruction, notes=notes))
+
+
+@dataclass(frozen=True)
+class GradientMatching(Attack):
+    """Finds inputs whose update matches the observed one.
+
+    `restarts` starts are run from different noise and the one with the lowest matching
+    distance is returned; the truth plays no part in the choice. A victim whose run diverged, or
+    ended above `solved` times the distance it started from, is tried again up to `retries` times.
+    """
+
+    name: str
+    paper: str
+    recipe: Recipe
+    steps: int
     restarts: int = 1
     retries: int = 0
     solved: float = 1.0
@@ -65,85 +113,78 @@ class GradientMatching:
     num_examples: int | None = None
     keep: Keep = "best"
 
+    runs_in_lockstep: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        least = {"steps": 1, "restarts": 1, "retries": 0}
+        self._check_whole("steps", self.steps, least=1)
+        self._check_whole("restarts", self.restarts, least=1)
+        self._check_whole("retries", self.retries, least=0)
         if self.num_examples is not None:
-            least["num_examples"] = 1
-        for option, bound in least.items():
-            value = getattr(self, option)
-            if not isinstance(value, int) or value < bound:
-                raise UsageError(f"attack {self.name!r} needs a whole number {option} ≥ {bound}, got {value!r}")
-        rate = getattr(self.optimiser, "lr", 1.0)
+            self._check_whole("num_examples", self.num_examples, least=1)
+        rate = self.recipe.optimiser.lr
         if not 0 <= rate < math.inf:
             raise UsageError(f"attack {self.name!r} needs a finite rate lr ≥ 0, got {rate!r}")
-        for penalty in self.penalties:
+        for penalty in self.recipe.penalties:
             if not 0 <= penalty.weight < math.inf:
                 kind = type(penalty).__name__
                 raise UsageError(f"attack {self.name!r} needs a finite weight ≥ 0 for {kind}, got {penalty.weight!r}")
 
+    def _check_whole(self, option: str, value: int, *, least: int) -> None:
+        if not isinstance(value, int) or value < least:
+            raise UsageError(f"attack {self.name!r} needs a whole number {option} ≥ {least}, got {value!r}")
+
     @property
-    def needs(self) -> frozenset[Knowledge]:
-        """What the label rule needs; a replay's needs depend on the update and are checked with it."""
-        return self.labels.needs
+    def needs(self) -> frozenset[Knowledge]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the label rule needs; a replay's needs depend on the update."""
+        return self.recipe.labels.needs
 
-    def craft(self, model: nn.Module, history: Sequence[SharedUpdate] = ()) -> nn.Module:
-        """Hand out the honest model."""
-        return model
+    def needs_of(self, seen: Observation) -> frozenset[Knowledge]:
+        """What labels and replay need for this update."""
+        return self.needs | self.recipe.replay.needs(seen)
 
-    def reconstruct(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction:
-        """Rebuild the examples behind one update."""
-        return self.reconstruct_many([seen], seed, watch=watch)[0]
+    @property
+    def effort(self) -> Effort:
+        """Steps of one run, its starts, its attempts, and the most evaluations of a run."""
+        return Effort(self.steps, self.restarts, 1 + self.retries, self.recipe.optimiser.evaluations(self.steps))
 
-    def reconstruct_many(
-        self, seen: Sequence[Observation], seed: int = 0, *, watch: Watch | None = None
-    ) -> list[Reconstruction]:
-        """Rebuild the examples of several victims of one model, in lockstep where they fit together."""
-        for one in seen:
-            check_needs(self.name, self.needs | self.replay.needs(one), one)
-        results: list[Reconstruction | None] = [None] * len(seen)
-        for places in _lockstep_chunks(seen, [self._count(one) for one in seen], self.restarts):
-            found = self._chunk([seen[place] for place in places], places, seed, watch)
-            for place, reconstruction in zip(places, found, strict=True):
-                results[place] = reconstruction
-        return [reconstruction for reconstruction in results if reconstruction is not None]
+    def with_effort(self, effort: Effort) -> GradientMatching:
+        """The same attack with other steps, starts and attempts; None leaves steps or starts as they are."""
+        return replace(
+            self,
+            steps=self.steps if effort.steps is None else effort.steps,
+            restarts=self.restarts if effort.restarts is None else effort.restarts,
+            retries=effort.attempts - 1,
+        )
+
+    def revised(self, change: Callable[[Recipe], Recipe]) -> GradientMatching:
+        """The same attack by another recipe."""
+        return replace(self, recipe=change(self.recipe))
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
-        """The matching distance at a reconstruction, computed afresh by plain differentiation."""
+        """The matching distance at a reconstruction, computed again by plain differentiation."""
         targets = reconstruction.target_probabilities
         if targets is None:
             targets = reconstruction.targets
         if targets is None:
             targets = torch.zeros(len(reconstruction.inputs), dtype=torch.long, device=seen.device)
-        target = {name: value[None] for name, value in self.replay.target(seen).items()}
-        plain = PlainRoute(seen, self.replay, self._distance(seen))
+        seen = self.recipe.matched(seen)
+        target = {name: value[None] for name, value in self.recipe.replay.target(seen).items()}
+        plain = PlainRoute(seen, self.recipe.replay, self.recipe.distance_to(seen))
         return float(plain.distance_at(reconstruction.inputs, targets, target, create_graph=False)[0].detach())
 
-    def informed(self, fact: Fact) -> GradientMatching:
-        """The same attack run by someone who knows what was done to the update.
+    def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
+        return self._reconstruct_several([seen], seed, watch)[0]
 
-        Zeroed entries are left out of the comparison; a clipped update is compared with clipped
-        candidates; under noise an exact match means nothing, so noisy tensors weigh less and
-        the prior on images weighs more.
-        """
-        if isinstance(fact, Sparse):
-            return replace(self, distance=within_noise(self.distance, Masked))
-        if isinstance(fact, Bounded):
-            return replace(self, distance=within_noise(self.distance, Clipped))
-        quieter = replace(self, distance=Denoised(self.distance, fact.variance))
-        if not isinstance(self.candidate, Pixels):
-            # A candidate with a prior of its own is steered by that prior already.
-            return quieter
-        return replace(
-            quieter, penalties=(TotalVariation(1.0, relative=True),),
-            candidate=Pixels(begin="normal", normalised=True), steps=max(300, min(self.steps, 2_000)),
-            optimiser=accelerated(), keep="last",
-        )  # fmt: skip
+    def _reconstruct_several(self, seen: Sequence[Observation], seed: int, watch: Watch | None) -> list[Reconstruction]:
+        return [found.reconstruction for found in self.find(seen, seed, watch=watch)]
 
-    def _distance(self, seen: Observation) -> Distance:
-        """The distance as it applies to this update: by direction where the scale of a delta is unknown."""
-        scaleless = seen.update.kind == "delta" and seen.local is None
-        bound = bind(self.distance, seen)
-        return within_noise(bound, Direction) if scaleless and not is_scale_free(bound) else bound
+    def find(self, seen: Sequence[Observation], seed: int, *, watch: Watch | None = None) -> list[Found]:
+        """As `reconstruct`, with the variables behind each reconstruction; victims in lockstep where they fit."""
+        results: dict[int, Found] = {}
+        for places in _lockstep_chunks(seen, [self._count(one) for one in seen], self.restarts):
+            found = self._chunk([seen[place] for place in places], places, seed, watch)
+            results.update(zip(places, found, strict=True))
+        return [results[place] for place in range(len(seen))]
 
     def _count(self, seen: Observation) -> int:
         # What the scenario grants is a fact; the attack's own number is an assumption in its absence.
@@ -157,17 +198,19 @@ class GradientMatching:
                 "give num_examples=, or use a scenario that grants the number"
             ) from None
 
-    def _chunk(
-        self, seen: list[Observation], places: list[int], seed: int, watch: Watch | None
-    ) -> list[Reconstruction]:
-        count = self._count(seen[0])
-        labels = _resolve(self.labels, seen, count)
-        found: list[Reconstruction] = []
+    def _chunk(self, seen: list[Observation], places: list[int], seed: int, watch: Watch | None) -> list[Found]:
+        recipe, count = self.recipe, self._count(seen[0])
+        # Labels are read off all that was shared, whatever of it is matched.
+        labels = _resolve(recipe.labels, seen, count)
+        matched = [recipe.matched(one) for one in seen]
+        optimiser = recipe.optimiser.fitted(_parameters(seen[0]))
+        found: list[Found] = []
         pending = list(range(len(seen)))
         for attempt in range(self.retries + 1):
             problem = Problem(
-                [seen[i] for i in pending], self.candidate, self.replay, self._distance(seen[0]), self.penalties,
-                seeded(self.optimiser, random.child_seed(seed, self.name, "optimiser", places[0], attempt)),
+                [matched[i] for i in pending], recipe.candidate, recipe.replay, recipe.distance_to(matched[0]),
+                recipe.penalties,
+                optimiser.seeded(random.child_seed(seed, self.name, "optimiser", places[0], attempt)),
                 self.steps, self.stop, self.keep,
             )  # fmt: skip
             fixed = None if labels is None else labels[pending]
@@ -176,20 +219,20 @@ class GradientMatching:
             if attempt == 0:
                 found = again
             else:
-                for i, reconstruction in zip(pending, again, strict=True):
-                    found[i] = _better(found[i], reconstruction)
-            pending = [i for i, reconstruction in enumerate(found) if self._unsolved(reconstruction)]
+                for i, one in zip(pending, again, strict=True):
+                    found[i] = _better(found[i], one)
+            pending = [i for i, one in enumerate(found) if self._unsolved(one.reconstruction)]
             if not pending:
                 return found
-        return [
-            replace(one, notes=(*one.notes, f"no start came below {self.solved:g} of its starting distance"))
-            if i in pending and one.status is Status.OK
-            else one
-            for i, one in enumerate(found)
-        ]
+        unsolved = f"no start came below {self.solved:g} of its starting distance"
+        return [one.noting(unsolved) if i in pending else one for i, one in enumerate(found)]
 
     def _label_notes(self, seen: Observation) -> tuple[str, ...]:
-        return self.labels.describe(seen, self._count(seen)) if isinstance(self.labels, ExplainsLabels) else ()
+        return (
+            self.recipe.labels.describe(seen, self._count(seen))
+            if isinstance(self.recipe.labels, ExplainsLabels)
+            else ()
+        )
 
     def _unsolved(self, reconstruction: Reconstruction) -> bool:
         stuck = reconstruction.loss > self.solved * reconstruction.history[0]
@@ -201,22 +244,22 @@ class GradientMatching:
     ) -> Outcome:  # fmt: skip
         first = problem.seen[0]
         like = torch.empty(0, device=first.device, dtype=first.dtype)
-        logits = labels is None and not isinstance(self.candidate, GeneratesLabels)
+        logits = labels is None and not isinstance(self.recipe.candidate, GeneratesLabels)
         groups = []
         for place in places:
             for restart in range(self.restarts):
                 path = (self.name, "victim", place, "restart", restart, "attempt", attempt)
-                begin = self.candidate.start(first, count, random.generator(seed, *path, "inputs"))
+                begin = self.recipe.candidate.start(first, count, random.generator(seed, *path, "inputs"))
                 if logits:
                     rng = random.generator(seed, *path, "labels")
                     begin["labels"] = random.normal((count, first.num_classes), rng, like=like)
                 groups.append(begin)
-        start = self.candidate.project(first, stacked(groups))
+        start = self.recipe.candidate.project(first, stacked(groups))
         if labels is not None:
             labels = labels.repeat_interleave(self.restarts, 0)
         return run(problem, start, labels, watch=watch)
 
-    def _pick(self, outcome: Outcome, victim: int, seen: Observation) -> Reconstruction:
+    def _pick(self, outcome: Outcome, victim: int, seen: Observation) -> Found:
         groups = range(victim * self.restarts, (victim + 1) * self.restarts)
         # Selection by observables only: a run that is evidence first, then the lowest distance.
         chosen = min(groups, key=lambda g: (outcome.status[g] is not Status.OK, _finite(outcome.distance[g])))
@@ -233,11 +276,12 @@ class GradientMatching:
             evaluations=outcome.evaluations,
             notes=(*seen.notes, *self._label_notes(seen), outcome.route, *outcome.notes[chosen]),
         )
-        target = {name: value[None] for name, value in self.replay.target(seen).items()}
-        status, remarks = judged(
-            seen, found, assumed=self._count(seen), nothing=of_nothing(self._distance(seen), target)
-        )
-        return replace(found, status=status, notes=(*found.notes, *remarks))
+        matched = self.recipe.matched(seen)
+        target = {name: value[None] for name, value in self.recipe.replay.target(matched).items()}
+        nothing = of_nothing(self.recipe.distance_to(matched), target)
+        status, remarks = judged(seen, found, assumed=self._count(seen), nothing=nothing)
+        variables = {name: value[chosen].clone() for name, value in outcome.variables.items()}
+        return Found(replace(found, status=status, notes=(*found.notes, *remarks)), variables)
 
 
 def _resolve(rule: LabelRule, seen: list[Observation], count: int) -> Tensor | None:
@@ -262,21 +306,25 @@ def _lockstep_chunks(seen: Sequence[Observation], counts: list[int], restarts: i
 
 def _bytes_per_group(seen: Observation, count: int) -> int:
     """Gradient, target, direction and their transforms, plus the activations of `count` examples."""
-    weights = sum(value.numel() for value in trainable(seen.model).values())
     activations = count * 600 * int(torch.tensor(seen.input_shape).prod())
-    return seen.dtype.itemsize * (6 * weights + activations)
+    return seen.dtype.itemsize * (6 * _parameters(seen) + activations)
+
+
+def _parameters(seen: Observation) -> int:
+    return sum(value.numel() for value in trainable(seen.model).values())
 
 
 def _finite(value: Tensor) -> float:
     return float(value.nan_to_num(torch.inf, torch.inf, torch.inf))
 
 
-def _better(first: Reconstruction, second: Reconstruction) -> Reconstruction:
+def _better(first: Found, second: Found) -> Found:
     """The attempt that is evidence, or has the lower distance; evaluations of both are counted."""
     chosen = min(first, second, key=_rank)
-    return replace(chosen, evaluations=first.evaluations + second.evaluations)
+    spent = first.reconstruction.evaluations + second.reconstruction.evaluations
+    return replace(chosen, reconstruction=replace(chosen.reconstruction, evaluations=spent))
 
 
-def _rank(reconstruction: Reconstruction) -> tuple[bool, float]:
-    loss = reconstruction.loss
-    return reconstruction.status is not Status.OK, loss if loss == loss else float("inf")
+def _rank(found: Found) -> tuple[bool, float]:
+    loss = found.reconstruction.loss
+    return found.reconstruction.status is not Status.OK, loss if loss == loss else math.inf

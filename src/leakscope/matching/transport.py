@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.matching.distances import Grouped, flat, spread
+from leakscope.matching.distances import Distance, Grouped, flat, spread
 
 
 @dataclass(frozen=True)
-class SquaredPlusNorm:
+class SquaredPlusNorm(Distance):
     """‖d‖² + ‖d‖ over all tensors taken as one vector d = g − t.
 
     Far away the square rules; near the match the norm keeps the slope at one where that of the square vanishes.
@@ -36,7 +36,7 @@ class SquaredPlusNorm:
 
 
 @dataclass(frozen=True)
-class Wasserstein:
+class Wasserstein(Distance):
     """W₁ between the values of two gradients: mean |sort(g) − sort(t)|, plus ‖g − t‖² where `squared`.
 
     In one dimension the best transport pairs values in order. Alone it cannot tell a gradient from a shuffled one.

@@ -1,0 +1,43 @@
+"""An attack that runs gradient matching as a part of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from leakscope.attack import Attack, Effort
+from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.types import Knowledge, Observation, Reconstruction
+
+
+@dataclass(frozen=True)
+class AroundMatching(Attack):
+    """Asks of a scenario, costs and knows what its search does, unless a subclass says otherwise."""
+
+    search: GradientMatching
+
+    @property
+    def needs(self) -> frozenset[Knowledge]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the search."""
+        return self.search.needs
+
+    def needs_of(self, seen: Observation) -> frozenset[Knowledge]:
+        """As the search."""
+        return self.search.needs_of(seen)
+
+    @property
+    def effort(self) -> Effort:
+        """That of the search."""
+        return self.search.effort
+
+    def with_effort(self, effort: Effort) -> AroundMatching:
+        """The same attack around a search of another length."""
+        return replace(self, search=self.search.with_effort(effort))
+
+    def revised(self, change: Callable[[Recipe], Recipe]) -> AroundMatching:
+        """The same attack around a search that knows a defence."""
+        return replace(self, search=self.search.revised(change))
+
+    def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
+        """The matching distance of the search at a reconstruction, computed again."""
+        return self.search.evaluate(seen, reconstruction)
