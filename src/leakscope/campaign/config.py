@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from leakscope.campaign.durations import parse_duration
 from leakscope.errors import BadInputError, UsageError, suggest
-from leakscope.files.manifest import Local as StoredLocal
+from leakscope.report.schema import Planned, PlannedAttack, Positive
+from leakscope.types import LocalTraining
+
+__all__ = ["AccuracyTraining", "Config", "Planned", "PlannedAttack", "json_schema", "load_config", "parse_config"]
 
 _LARGEST_CONFIG = 1_000_000
-Positive = Annotated[int, Field(ge=1)]
 Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=float | str)]
 
 
@@ -21,13 +23,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Local(StoredLocal):
-    """Local training before an update is shared, as `leakscope.LocalTraining`; without it one gradient is shared."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
-
-
-class Utility(_Part):
+class AccuracyTraining(_Part):
     """The short training that tells what a defence costs in accuracy."""
 
     rounds: Positive = 100
@@ -37,34 +33,15 @@ class Utility(_Part):
     examples: Positive = 2_000
 
 
-class PlannedAttack(_Part):
-    """An attack at `steps` `of` its own steps, from `restarts` starts; None leaves those as they are."""
-
-    steps: Positive
-    of: Positive
-    restarts: Positive | None = None
-
-    @model_validator(mode="after")
-    def _not_longer(self) -> PlannedAttack:
-        if self.steps > self.of:
-            raise ValueError(f"an attack is never made longer: steps must be at most {self.of}, got {self.steps}")
-        return self
-
-
-class Planned(_Part):
-    """What a budget came to: the length of each attack, and the cells there was no time for, by label."""
-
-    attacks: dict[str, PlannedAttack] = {}
-    left_out: tuple[str, ...] = ()
-
-
 class Config(_Part):
     """A grid: models × data × attacks × defences × scenarios × seeds.
 
     Attacks and defences are specs such as `prune:fraction=0.9`; defences may be chained with
     `+`. `fail_above` turns the audit into a gate: exit code 1 when an undefended example comes
-    back above that many decibels. `budget` is wall time to split over the cells; `planned` is what
-    it came to, written by the run itself so that continuing it uses the same numbers.
+    back above that many decibels. `local` is how a client trains before it shares; without it one
+    gradient is shared. `rounds` is how often the server asks the same clients. `budget` is wall time
+    to split over the cells; `planned` is what it came to, written by the run itself so that continuing
+    it uses the same numbers.
     """
 
     title: str = "Leakage audit"
@@ -82,8 +59,9 @@ class Config(_Part):
     adaptive: bool = True
     scenarios: tuple[Literal["A", "B", "C", "D", "E"], ...] = ("C",)
     seeds: tuple[int, ...] = (0,)
-    local: Local | None = None
-    utility: Utility | None = Utility()
+    local: LocalTraining | None = None
+    rounds: Positive = 1
+    utility: AccuracyTraining | None = AccuracyTraining()
     threshold_psnr: float = 20.0
     fail_above: float | None = None
     lpips: bool = False

@@ -4,101 +4,140 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from leakscope.campaign.stepped import shortened
+from leakscope.attack import Attack, Effort
+from leakscope.campaign.specs import AttackCellSpec, TrainingCellSpec, parse_cell_spec
 from leakscope.campaign.subject import Subject
 from leakscope.cell import audit
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import measure_utility
 from leakscope.metrics import summarise
 from leakscope.registry import attack_from_spec, defence_from_spec
+from leakscope.report.schema import AttackFindings, MetricStats, PlannedAttack, TrainingFindings
 from leakscope.sweep import CellOutcome
-from leakscope.types import AuditResult, LocalTraining, Status
+from leakscope.types import AuditResult, Scores, Status
 
+# Below this an optimiser has hardly left its start: the result would be noise that looks like protection.
+FEWEST_STEPS = 20
 _HISTORY_POINTS = 120
+# Of these a high value means that more was given away; of all others a low one.
+_HIGHER_IS_WORSE = ("psnr", "ssim", "label_correct")
 
 
 def execute(spec: Mapping[str, Any]) -> CellOutcome:
-    """Run an attack cell or a utility cell; a refusal is an outcome, not an error."""
+    """Run an attack cell or a training cell; a refusal is an outcome, not an error."""
+    parsed = parse_cell_spec(spec)
     try:
-        return _attack(spec) if spec["kind"] == "attack" else _utility(spec)
+        return _attack(parsed) if parsed.kind == "attack" else _training(parsed)
     except (KnowledgeError, UnsuitableError) as refusal:
         return CellOutcome(Status.REFUSED, {"error": str(refusal)})
 
 
-def _attack(spec: Mapping[str, Any]) -> CellOutcome:
-    subject = Subject(dict(spec["subject"]))
-    attack = attack_from_spec(spec["attack"])
+def _attack(spec: AttackCellSpec) -> CellOutcome:
+    subject = Subject(spec.subject)
+    attack = attack_from_spec(spec.attack)
+    limit = spec.limit
     result = audit(
         subject.model(),
-        subject.victims(victims=spec["victims"], batch_size=spec["batch_size"]),
+        subject.victims(victims=spec.victims, batch_size=spec.batch_size),
         attack,
-        defence=defence_from_spec(spec["defence"]),
-        adaptive=spec["adaptive"],
-        local=None if spec["local"] is None else LocalTraining(**spec["local"]),
-        scenario=spec["scenario"],
-        seed=spec["seed"],
-        with_lpips=spec["lpips"],
-        limited=partial(shortened, **spec["limit"]) if spec.get("limit") else None,
+        defence=defence_from_spec(spec.defence),
+        adaptive=spec.adaptive,
+        local=spec.local,
+        scenario=spec.scenario,
+        seed=spec.seed,
+        with_lpips=spec.lpips,
+        limited=None if limit is None else lambda chosen: shortened(chosen, limit),
     )
     tensors: dict[str, Tensor] = {}
-    if spec["keep_images"] and result.truth is not None and result.reconstruction is not None:
+    if spec.keep_images and result.truth is not None and result.reconstruction is not None:
         tensors = {"truth": result.truth, "reconstruction": result.reconstruction.clamp(0, 1)}
-    return CellOutcome(result.status, attack_record(result, paper=attack.paper), tensors, seconds=result.seconds)
+    findings = attack_findings(result, paper=attack.paper)
+    return CellOutcome(result.status, findings.model_dump(mode="json"), tensors, seconds=result.seconds)
 
 
-def attack_record(result: AuditResult, *, paper: str) -> dict[str, Any]:
-    """Every number of a cell, as plain JSON; the same spec gives the same bytes."""
-    record: dict[str, Any] = {
-        "attack_paper": paper, "n": 0, "scores": {}, "stats": {}, "loss": number(result.loss),
-        "history": thinned(result.history), "evaluations": result.evaluations, "notes": list(result.notes),
-    }  # fmt: skip
-    if result.scores is None or result.baseline_psnr is None:
-        return record
-    columns: dict[str, Tensor | None] = {
-        "psnr": result.scores.psnr, "ssim": result.scores.ssim, "mse": result.scores.mse,
-        "lpips": result.scores.lpips, "baseline_psnr": result.baseline_psnr,
-    }  # fmt: skip
-    record["n"] = len(result.scores)
-    record["scores"] = {
-        name: None if column is None else [number(value) for value in column.tolist()]
-        for name, column in columns.items()
-    }
-    record["scores"]["label_correct"] = result.scores.label_correct.tolist()
-    record["stats"] = {
-        name: _stats(column, higher_is_worse=name in ("psnr", "ssim"))
-        for name, column in columns.items()
-        if column is not None and bool(torch.isfinite(column).all())
-    }
-    return record
+def shortened(attack: Attack, length: PlannedAttack) -> Attack:
+    """The attack at a share of its own length.
+
+    A share and not a number: the attacker who knows a defence may run for another length than
+    the one who does not, and both must be cut alike.
+    """
+    own = attack.effort
+    steps = None if own.steps is None else scaled(own.steps, steps=length.steps, of=length.of)
+    return attack.with_effort(Effort(steps, length.restarts or own.restarts, own.attempts))
 
 
-def _stats(column: Tensor, *, higher_is_worse: bool) -> dict[str, float | int]:
-    found = summarise(column, higher_is_worse=higher_is_worse)
+def scaled(own: int, *, steps: int, of: int) -> int:
+    """`steps` / `of` of `own` steps, rounded up, never below the least that makes sense."""
+    return min(own, max(FEWEST_STEPS, math.ceil(own * steps / of)))
+
+
+def attack_findings(result: AuditResult, *, paper: str) -> AttackFindings:
+    """Every number of a cell; the same spec gives the same bytes."""
+    columns = {} if result.scores is None else _columns(result.scores)
+    if result.baseline_psnr is not None:
+        columns["baseline_psnr"] = result.baseline_psnr
+    return AttackFindings(
+        attack_paper=paper,
+        n=0 if result.scores is None else len(result.scores),
+        scores={name: _values(column) for name, column in columns.items()},
+        stats={name: _stats(name, column) for name, column in columns.items() if _is_summable(column)},
+        loss=number(result.loss),
+        history=thinned(result.history),
+        evaluations=result.evaluations,
+        notes=list(result.notes),
+    )
+
+
+def _columns(scores: Scores) -> dict[str, Tensor]:
+    """One value per example for every metric that was computed."""
+    return {**scores.metrics, "label_correct": scores.label_correct}
+
+
+def _values(column: Tensor) -> list[float | bool | None]:
+    return [value if isinstance(value, bool) else number(value) for value in column.tolist()]
+
+
+def _is_summable(column: Tensor) -> bool:
+    return column.is_floating_point() and bool(torch.isfinite(column).all())
+
+
+def _stats(name: str, column: Tensor) -> MetricStats:
+    found = summarise(column, higher_is_worse=name in _HIGHER_IS_WORSE)
     quantiles = {f"q{percent:02d}": value for percent, value in found.quantiles.items()}
-    return {
-        "median": found.median, "worst": found.worst, "mean": found.mean, **quantiles,
-        "ci_low": found.ci[0], "ci_high": found.ci[1], "n": found.n,
-    }  # fmt: skip
+    low, high = found.ci
+    return MetricStats.model_validate(
+        {"median": found.median, "worst": found.worst, "mean": found.mean, "n": found.n, **quantiles}
+        | {"ci_low": low, "ci_high": high}
+    )
 
 
-def _utility(spec: Mapping[str, Any]) -> CellOutcome:
-    subject = Subject(dict(spec["subject"]))
-    defence = defence_from_spec(spec["defence"])
-    training = dict(spec["training"])
-    train, test = subject.training_data(examples=training.pop("examples"))
-    found = measure_utility(subject.model(), train, test, defence=defence, seed=spec["seed"], **training)
-    record = {
-        "accuracy": found.accuracy, "ci": list(found.interval), "final_loss": number(found.final_loss),
-        "nonzero_fraction": found.nonzero_fraction, "diverged": found.diverged, "rounds": found.rounds,
-        "paper": "" if defence is None else defence.paper,
-    }  # fmt: skip
-    return CellOutcome(Status.OK, record, measured={"step_seconds": found.step_seconds})
+def _training(spec: TrainingCellSpec) -> CellOutcome:
+    subject = Subject(spec.subject)
+    defence = defence_from_spec(spec.defence)
+    train, test = subject.training_data(examples=spec.training.examples)
+    found = measure_utility(
+        subject.model(),
+        train,
+        test,
+        defence=defence,
+        seed=spec.seed,
+        **spec.training.model_dump(exclude={"examples"}),
+    )
+    findings = TrainingFindings(
+        accuracy=found.accuracy,
+        ci=found.interval,
+        final_loss=number(found.final_loss),
+        nonzero_fraction=found.nonzero_fraction,
+        diverged=found.diverged,
+        rounds=found.rounds,
+        paper="" if defence is None else defence.paper,
+    )
+    return CellOutcome(Status.OK, findings.model_dump(mode="json"), measured={"step_seconds": found.step_seconds})
 
 
 def number(value: float) -> float | None:

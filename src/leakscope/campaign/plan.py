@@ -6,19 +6,14 @@ import hashlib
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from leakscope import data
 from leakscope.campaign.config import Config, Planned, PlannedAttack
-from leakscope.campaign.stepped import length_of
-from leakscope.campaign.subject import Subject, load_subject
+from leakscope.campaign.specs import NONE, AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
+from leakscope.campaign.subject import Subject
 from leakscope.errors import BadInputError, UsageError
-from leakscope.registry import attack_from_spec, defence_from_spec
-from leakscope.sweep import Cell
-from leakscope.types import Batch
-from leakscope.version import __version__
+from leakscope.registry import attack_from_spec, defence_from_spec, split_chain
 
-NONE = "none"
 # What the embedded sets hold is public, so their pictures may be shown.
 EMBEDDED = ("digits", "faces")
 
@@ -27,15 +22,15 @@ EMBEDDED = ("digits", "faces")
 class Plan:
     """The cells of a campaign, attacks first; `left_out` are those a budget has no time for."""
 
-    attacks: tuple[Cell, ...]
-    utilities: tuple[Cell, ...]
+    attacks: tuple[AttackCellSpec, ...]
+    trainings: tuple[TrainingCellSpec, ...]
     show_images: bool
-    left_out: tuple[Cell, ...] = ()
+    left_out: tuple[CellSpec, ...] = ()
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[CellSpec, ...]:
         """All cells in the order they run."""
-        return (*self.attacks, *self.utilities)
+        return (*self.attacks, *self.trainings)
 
 
 def make_plan(config: Config, *, show_images: bool | None = None) -> Plan:
@@ -43,13 +38,10 @@ def make_plan(config: Config, *, show_images: bool | None = None) -> Plan:
     _check_names(config)
     choice = show_images if show_images is not None else config.show_images
     show = choice if choice is not None else all(name in EMBEDDED for name in config.data)
-    subjects = [
-        load_subject(_subject_spec(config, model, dataset))
-        for model, dataset in itertools.product(config.models, config.data)
-    ]
+    subjects = [_subject(config, model, dataset) for model, dataset in itertools.product(config.models, config.data)]
     attacks = [cell for subject in subjects for cell in _attack_cells(config, subject, show)]
-    utilities = [cell for subject in subjects for cell in _utility_cells(config, subject)] if config.utility else []
-    plan = Plan(tuple(attacks), tuple(utilities), show)
+    trainings = [cell for subject in subjects for cell in _training_cells(config, subject)]
+    plan = Plan(tuple(attacks), tuple(trainings), show)
     return plan if config.planned is None else fitted(plan, config.planned)
 
 
@@ -58,24 +50,31 @@ def fitted(plan: Plan, planned: Planned) -> Plan:
     absent = set(planned.left_out)
     kept = [_limited(cell, planned) for cell in plan.attacks if cell.label not in absent]
     return Plan(
-        tuple(sorted(kept, key=lambda cell: length_of(attack_from_spec(str(cell.spec["attack"]))).steps is not None)),
-        tuple(cell for cell in plan.utilities if cell.label not in absent),
+        tuple(sorted(kept, key=lambda cell: attack_from_spec(cell.attack).effort.steps is not None)),
+        tuple(cell for cell in plan.trainings if cell.label not in absent),
         plan.show_images,
         tuple(cell for cell in plan.cells if cell.label in absent),
     )
 
 
-def _limited(cell: Cell, planned: Planned) -> Cell:
+def strong_attacks(config: Config, defence: str) -> list[str]:
+    """Attacks that do better under a defence than most, where the configuration does not name them itself."""
+    parts = [defence_from_spec(part) for part in split_chain(defence)] if config.adaptive and defence != NONE else []
+    named = [attack for part in parts if part is not None for attack in part.strong_attacks]
+    return [attack for attack in dict.fromkeys(named) if attack not in config.attacks]
+
+
+def _limited(cell: AttackCellSpec, planned: Planned) -> AttackCellSpec:
     """A cell whose attack is changed says so in its spec; any other is the very cell of a run without budget."""
-    length = planned.attacks.get(str(cell.spec["attack"]))
-    if length is None or not is_changed(str(cell.spec["attack"]), length):
+    length = planned.attacks.get(cell.attack)
+    if length is None or not _is_changed(cell.attack, length):
         return cell
-    return Cell.of({**cell.spec, "limit": length.model_dump()}, code_version=__version__, label=cell.label)
+    # Not `model_copy`: the key of the full cell would come along.
+    return AttackCellSpec.model_validate(cell.model_dump() | {"limit": length})
 
 
-def is_changed(spec: str, length: PlannedAttack) -> bool:
-    """Whether an attack runs otherwise than its own settings say."""
-    own = length_of(attack_from_spec(spec))
+def _is_changed(spec: str, length: PlannedAttack) -> bool:
+    own = attack_from_spec(spec).effort
     return length.steps < length.of or (length.restarts is not None and length.restarts != own.restarts)
 
 
@@ -87,60 +86,72 @@ def _check_names(config: Config) -> None:
     for axis in ("models", "data", "attacks", "defences", "scenarios", "seeds"):
         if not getattr(config, axis):
             raise UsageError(f"the configuration names no {axis}; expected at least one")
+    if config.rounds > 1:
+        raise UsageError(f"rounds must be 1, got {config.rounds}: no attack of this version uses several rounds")
+    known = {*config.attacks, *(spec for defence in config.defences for spec in strong_attacks(config, defence))}
     for spec in config.planned.attacks if config.planned else ():
-        if spec not in config.attacks:
-            raise UsageError(f"planned.attacks names {spec!r}, which is not in attacks; remove `planned` to plan anew")
+        if spec not in known:
+            raise UsageError(f"planned.attacks names {spec!r}, which is not in attacks; remove `planned` to plan again")
 
 
-def _subject_spec(config: Config, model: str, dataset: str) -> dict[str, Any]:
-    return {
-        "model": model,
-        "options": config.model_options.get(model, {}),
-        "weights": config.weights,
-        "weights_hash": None if config.weights is None else _file_hash(config.weights),
-        "mode": config.mode,
-        "data": dataset,
-        "size": config.size,
-        "split": config.split,
-        "count": config.victims * config.batch_size,
-        "data_hash": _batch_hash(config, dataset),
-    }
+def _subject(config: Config, model: str, dataset: str) -> SubjectSpec:
+    spec = SubjectSpec(
+        model=model,
+        options=config.model_options.get(model, {}),
+        weights=config.weights,
+        weights_hash=None if config.weights is None else _file_hash(config.weights),
+        mode=config.mode,
+        data=dataset,
+        size=config.size,
+        split=config.split,
+        count=config.victims * config.batch_size,
+        data_hash=_batch_hash(config, dataset),
+    )
+    # Built once here, so that options or weights that do not fit fail before any compute.
+    Subject(spec).model()
+    return spec
 
 
-def _attack_cells(config: Config, subject: Subject, show: bool) -> list[Cell]:
-    cells = []
-    axes = itertools.product(config.scenarios, config.seeds, config.defences, config.attacks)
-    for scenario, seed, defence, attack in axes:
-        for adaptive in (False, True) if config.adaptive and defence != NONE else (False,):
-            spec = {
-                "kind": "attack", "subject": subject.spec, "attack": attack, "defence": defence,
-                "adaptive": adaptive, "scenario": scenario, "seed": seed, "victims": config.victims,
-                "batch_size": config.batch_size, "lpips": config.lpips, "keep_images": show,
-                "local": None if config.local is None else config.local.model_dump(),
-            }  # fmt: skip
-            knowing = " knowing it" if adaptive else ""
-            label = f"{subject.name}: {attack} against {defence}{knowing}, {scenario}, seed {seed}"
-            cells.append(Cell.of(spec, code_version=__version__, label=label))
-    return cells
+def _attack_cells(config: Config, subject: SubjectSpec, show: bool) -> list[AttackCellSpec]:
+    return [
+        AttackCellSpec(
+            subject=subject,
+            attack=attack,
+            defence=defence,
+            adaptive=adaptive,
+            scenario=scenario,
+            seed=seed,
+            victims=config.victims,
+            batch_size=config.batch_size,
+            lpips=config.lpips,
+            keep_images=show,
+            local=config.local,
+            rounds=config.rounds,
+        )
+        for scenario, seed, defence in itertools.product(config.scenarios, config.seeds, config.defences)
+        for attack, adaptive in _attackers(config, defence)
+    ]
 
 
-def _utility_cells(config: Config, subject: Subject) -> list[Cell]:
-    assert config.utility is not None
-    cells = []
-    for defence in dict.fromkeys((NONE, *config.defences)):
-        spec = {
-            "kind": "utility", "subject": subject.spec, "defence": defence,
-            "training": config.utility.model_dump(), "seed": config.seeds[0],
-        }  # fmt: skip
-        label = f"{subject.name}: accuracy under {defence}"
-        cells.append(Cell.of(spec, code_version=__version__, label=label))
-    return cells
+def _attackers(config: Config, defence: str) -> list[tuple[str, bool]]:
+    """Each attack with whether it knows the defence; those strong under it only as one who knows."""
+    knowing = (False, True) if config.adaptive and defence != NONE else (False,)
+    named = [(attack, adaptive) for attack in config.attacks for adaptive in knowing]
+    return [*named, *((attack, True) for attack in strong_attacks(config, defence))]
+
+
+def _training_cells(config: Config, subject: SubjectSpec) -> list[TrainingCellSpec]:
+    if config.utility is None:
+        return []
+    return [
+        TrainingCellSpec(subject=subject, defence=defence, training=config.utility, seed=config.seeds[0])
+        for defence in dict.fromkeys((NONE, *config.defences))
+    ]
 
 
 def _batch_hash(config: Config, dataset: str) -> str:
-    batch: Batch = data.load(
-        dataset, split=config.split, count=config.victims * config.batch_size, seed=0, size=config.size
-    )
+    count = config.victims * config.batch_size
+    batch = data.load(dataset, split=config.split, count=count, seed=0, size=config.size)
     digest = hashlib.sha256(batch.inputs.contiguous().numpy().tobytes())
     digest.update(batch.targets.numpy().tobytes())
     return digest.hexdigest()

@@ -8,6 +8,7 @@ machine's other work costs is one ratio, taken over whole probes.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,25 +17,44 @@ from statistics import median
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
 from leakscope import rng as random
-from leakscope.campaign.kinds import attack_as_run
-from leakscope.campaign.stepped import length_of, resized
+from leakscope.attack import Attack, Effort
+from leakscope.campaign.specs import AttackCellSpec, CellSpec, TrainingCellSpec
 from leakscope.campaign.subject import Subject
 from leakscope.cell import audit
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import measure_utility
 from leakscope.matching.recipe import LOCKSTEP_BYTES
 from leakscope.registry import attack_from_spec, defence_from_spec
-from leakscope.sweep import CellOutcome, memory
-from leakscope.types import Batch, LocalTraining, Status
+from leakscope.sweep import CellOutcome, limits
+from leakscope.types import Batch, Status
 
 STEPS = 3
 # A warm-up above the first is the measurement; a warm run above the second is too.
 _TOO_SLOW_SECONDS, _SLOW_SECONDS = 3.0, 1.0
 _REPEATS, _REPEAT_SECONDS = 5, 0.5
 _TESTED = 256
+
+
+class Sample(BaseModel):
+    """A cell that stands for all that cost the same, and the shape of its data instead of the data."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cell: CellSpec = Field(discriminator="kind")
+    shape: tuple[int, ...]
+    classes: int
+    train_size: int = 0
+    test_size: int = 0
+
+    def batch(self, count: int) -> Batch:
+        """Random pictures and labels of the right shape."""
+        rng = random.generator(0, "probe")
+        labels = torch.randint(self.classes, (count,), generator=rng)
+        return Batch(random.uniform((count, *self.shape), rng), labels)
 
 
 @dataclass(frozen=True)
@@ -56,105 +76,108 @@ class _Timed:
 
 
 def probe(spec: Mapping[str, Any]) -> CellOutcome:
-    """Measure one kind of cell; runs in a worker process."""
+    """Measure one sample; runs in a worker process."""
+    sample = Sample.model_validate(dict(spec))
     torch.manual_seed(0)
     _warm()
-    memory.release()
-    memory.reset_peak()
-    base = memory.peak_mb()
+    limits.release_memory()
+    limits.reset_peak()
+    base = limits.peak_mb()
     wall, cpu = time.perf_counter(), time.process_time()
     try:
-        found = _attack(spec) if spec["kind"] == "attack" else _utility(spec)
+        found = _attack(sample, sample.cell) if sample.cell.kind == "attack" else _training(sample, sample.cell)
     except (KnowledgeError, UnsuitableError) as refusal:
         return CellOutcome(Status.REFUSED, {"error": str(refusal)})
-    numbers = {
-        "fixed": found.fixed, "step": found.step, "mb": found.mb, "base_mb": base,
-        "wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu,
-    }  # fmt: skip
+    times = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    numbers = {"fixed": found.fixed, "step": found.step, "mb": found.mb, "base_mb": base, **times}
     return CellOutcome(Status.OK, {"how": found.how}, measured=numbers)
+
+
+def attack_as_run(cell: AttackCellSpec) -> Attack:
+    """The attack of a cell, adapted to the defence where the cell's attacker knows it."""
+    attack, defence = attack_from_spec(cell.attack), defence_from_spec(cell.defence)
+    return defence.adapt(attack) if cell.adaptive and defence is not None else attack
 
 
 @cache
 def _warm() -> None:
     """Import and set up, once per process, what every cell uses: it is no cell's own cost."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
-    batch = synthetic(1, {"classes": 2, "shape": [1, 8, 8]})
+    batch = Batch(torch.rand(1, 1, 8, 8), torch.zeros(1, dtype=torch.long))
     audit(model, batch, attack_from_spec("inverting-gradients:steps=2"))
 
 
-def synthetic(count: int, spec: Mapping[str, Any]) -> Batch:
-    """Random pictures and labels of the right shape."""
-    rng = random.generator(0, "probe")
-    labels = torch.randint(spec["classes"], (count,), generator=rng)
-    return Batch(random.uniform((count, *spec["shape"]), rng), labels)
-
-
-def _attack(spec: Mapping[str, Any]) -> Measured:
-    length, model = length_of(attack_as_run(spec)), Subject(dict(spec["subject"])).model()
-    run = partial(_attack_run, spec, model)
-    groups = spec["victims"] * length.restarts
+def _attack(sample: Sample, cell: AttackCellSpec) -> Measured:
+    attack = attack_as_run(cell)
+    steps, restarts = attack.effort.steps, attack.effort.restarts or 1
+    run = partial(_attack_run, sample, cell, Subject(cell.subject).model())
+    starts = cell.victims * restarts
     first, mb = _with_memory(lambda: run(steps=STEPS, victims=1, restarts=1))
     if first.seconds < _TOO_SLOW_SECONDS:
         first = run(steps=STEPS, victims=1, restarts=1)
     if first.seconds > _SLOW_SECONDS:
         # Set-up counts as steps here: too high rather than too low.
-        step = first.seconds / first.steps * groups if length.steps else 0.0
-        return Measured(0.0 if length.steps else first.seconds * groups, step, mb, "measured on one victim only")
+        step = first.seconds / first.steps * starts if steps else 0.0
+        return Measured(0.0 if steps else first.seconds * starts, step, mb, "measured on one victim only")
     room = max(1, int(_SLOW_SECONDS / first.seconds))
-    victims = min(spec["victims"], room)
-    restarts = min(length.restarts, max(1, room // victims))
-    scale = groups / (victims * restarts)
-    at = partial(run, victims=victims, restarts=restarts)
-    if length.steps is None:
-        whole, mb = _with_memory(lambda: at(steps=None))
-        return Measured(whole.seconds * scale, 0.0, mb)
-    _, mb = _with_memory(lambda: at(steps=STEPS))
-    if attack_as_run(spec).runs_in_lockstep:
-        # In lockstep memory grows with the runs, up to where the engine splits them.
+    victims = min(cell.victims, room)
+    at = partial(run, victims=victims, restarts=min(restarts, max(1, room // victims)))
+    scale = starts / (victims * min(restarts, max(1, room // victims)))
+    timed, mb = _with_memory(lambda: at(steps=STEPS))
+    if steps is None:
+        return Measured(timed.seconds * scale, 0.0, mb)
+    if attack.runs_in_lockstep:
+        # Memory grows with the runs, up to where the engine splits them.
         mb = min(mb * scale, max(mb, LOCKSTEP_BYTES / 1e6))
-    fixed, step = _fixed_and_step(lambda steps: at(steps=steps))
+    fixed, step = _fixed_and_step(lambda count: at(steps=count))
     return Measured(fixed * scale, step * scale, mb)
 
 
-def _attack_run(spec: Mapping[str, Any], model: nn.Module, *, steps: int | None, victims: int, restarts: int) -> _Timed:
-    size = spec["batch_size"]
-    examples = synthetic(victims * size, spec)
+def _attack_run(
+    sample: Sample, cell: AttackCellSpec, model: nn.Module, *, steps: int, victims: int, restarts: int
+) -> _Timed:
+    size = cell.batch_size
+    examples = sample.batch(victims * size)
     parts = zip(examples.inputs.split(size), examples.targets.split(size), strict=True)
-    batches = [Batch(inputs, targets) for inputs, targets in parts]
     began = time.process_time()
     found = audit(
-        model, batches, attack_from_spec(spec["attack"]), defence=defence_from_spec(spec["defence"]),
-        adaptive=spec["adaptive"], local=None if spec["local"] is None else LocalTraining(**spec["local"]),
-        scenario=spec["scenario"], with_lpips=spec["lpips"],
-        limited=partial(resized, steps=steps, restarts=restarts, retries=0),
-    )  # fmt: skip
-    return _Timed(time.process_time() - began, _steps_done(spec, found.evaluations / victims, asked=steps or 1))
+        model,
+        [Batch(inputs, targets) for inputs, targets in parts],
+        attack_from_spec(cell.attack),
+        defence=defence_from_spec(cell.defence),
+        adaptive=cell.adaptive,
+        local=cell.local,
+        scenario=cell.scenario,
+        with_lpips=cell.lpips,
+        limited=lambda attack: attack.with_effort(Effort(steps, restarts, attempts=1)),
+    )
+    seconds = time.process_time() - began
+    return _Timed(seconds, _steps_done(attack_as_run(cell), found.evaluations / victims, asked=steps))
 
 
-def _steps_done(spec: Mapping[str, Any], evaluations: float, *, asked: int) -> float:
+def _steps_done(attack: Attack, evaluations: float, *, asked: int) -> float:
     """Steps a run really made: on random data L-BFGS often stops in the middle of its first one."""
-    of_one = resized(attack_as_run(spec), steps=1).effort.evaluations
-    return asked if of_one is None or evaluations <= 0 else min(asked, evaluations / of_one)
+    of_one = attack.with_effort(Effort(1, attack.effort.restarts, attempts=1)).effort.evaluations
+    return min(asked, evaluations / of_one) if of_one and evaluations > 0 else asked
 
 
-def _utility(spec: Mapping[str, Any]) -> Measured:
-    run = partial(_utility_run, spec, Subject(dict(spec["subject"])).model())
+def _training(sample: Sample, cell: TrainingCellSpec) -> Measured:
+    run = partial(_training_run, sample, cell, Subject(cell.subject).model())
     # The cell reads both sets whole.
-    held = 4 * sum(spec["sizes"].values()) * int(torch.tensor(spec["shape"]).prod()) / 1e6
+    held = 4 * (sample.train_size + sample.test_size) * math.prod(sample.shape) / 1e6
     first, mb = _with_memory(lambda: run(STEPS))
     if first.seconds > _TOO_SLOW_SECONDS:
         return Measured(0.0, first.seconds / STEPS, mb + held, "measured on the first 3 rounds only")
     fixed, step = _fixed_and_step(run)
-    return Measured(fixed * max(1.0, spec["sizes"]["test"] / _TESTED), step, mb + held)
+    return Measured(fixed * max(1.0, sample.test_size / _TESTED), step, mb + held)
 
 
-def _utility_run(spec: Mapping[str, Any], model: nn.Module, rounds: int) -> _Timed:
-    training = {**spec["training"], "rounds": rounds}
-    del training["examples"]
-    defence = defence_from_spec(spec["defence"])
-    train = synthetic(training["clients"] * max(2, training["batch_size"]), spec)
+def _training_run(sample: Sample, cell: TrainingCellSpec, model: nn.Module, rounds: int) -> _Timed:
+    options = cell.training.model_dump(exclude={"examples"}) | {"rounds": rounds}
+    defence = defence_from_spec(cell.defence)
+    train = sample.batch(cell.training.clients * max(2, cell.training.batch_size))
     began = time.process_time()
-    measure_utility(model, train, synthetic(_TESTED, spec), defence=defence, **training)
+    measure_utility(model, train, sample.batch(_TESTED), defence=defence, **options)
     return _Timed(time.process_time() - began, rounds)
 
 
@@ -173,8 +196,8 @@ def _fixed_and_step(run: Callable[[int], _Timed]) -> tuple[float, float]:
 
 
 def _with_memory(run: Callable[[], _Timed]) -> tuple[_Timed, float]:
-    memory.release()
-    memory.reset_peak()
-    base = memory.peak_mb()
+    limits.release_memory()
+    limits.reset_peak()
+    base = limits.peak_mb()
     timed = run()
-    return timed, max(0.0, memory.peak_mb() - base)
+    return timed, max(0.0, limits.peak_mb() - base)

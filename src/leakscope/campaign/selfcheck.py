@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from leakscope import data, models
 from leakscope.errors import InconclusiveError
 from leakscope.registry import audit
+from leakscope.report import SelfCheck
 from leakscope.types import Status
 
 # A closed form is exact up to rounding; an optimiser on an easy problem must get near.
 CANARIES = (("fc-inversion", 40.0), ("inverting-gradients:steps=150", 25.0))
-
-
-@dataclass(frozen=True)
-class SelfCheck:
-    """The canary that came closest to failing."""
-
-    name: str
-    psnr: float
-    passed: bool
 
 
 def self_check() -> SelfCheck:
@@ -31,7 +21,8 @@ def self_check() -> SelfCheck:
         result = audit(model, planted, spec, scenario="C", seed=7)
         psnr = float(result.scores.psnr.min()) if result.scores is not None else 0.0
         passed = result.status is Status.OK and psnr >= least
-        rows.append((psnr - least, SelfCheck(f"{spec.split(':')[0]} on a planted image", psnr, passed)))
+        name = f"{spec.split(':')[0]} on a planted image"
+        rows.append((psnr - least, SelfCheck(name=name, psnr=psnr, passed=passed)))
     return min(rows, key=lambda row: row[0])[1]
 
 
@@ -40,7 +31,7 @@ def require_self_check() -> SelfCheck:
     found = self_check()
     if not found.passed:
         raise InconclusiveError(
-            f"the self-check failed: {found.name} reached only {found.psnr:.1f} dB where it must succeed; "
+            f"the self-check failed: {found.name} reached only {found.psnr or 0.0:.1f} dB where it must succeed; "
             "no result of this installation can be trusted, run `leakscope doctor`"
         )
     return found

@@ -1,14 +1,14 @@
-"""What is audited: a model and the private data behind its updates, from a plain spec."""
+"""What is audited: builds the model and loads the private data that a spec names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from leakscope import data, models
+from leakscope.campaign.specs import SubjectSpec
 from leakscope.errors import UsageError
 from leakscope.types import Batch
 
@@ -18,35 +18,40 @@ _NORMALISED = ("cifar10", "cifar100", "imagenet", "mnist", "fashion-mnist")
 
 @dataclass(frozen=True)
 class Subject:
-    """A plain spec, and how to build what it stands for."""
+    """A spec, and how to build what it stands for."""
 
-    spec: dict[str, Any]
+    spec: SubjectSpec
 
     @property
-    def name(self) -> str:
-        """Short name for people."""
-        return f"{self.spec['model']} on {self.spec['data']}"
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of one picture."""
+        facts = data.info(self.spec.data)
+        side = self.spec.size or facts.image_size
+        if side is None:
+            raise UsageError(f"pictures of {self.spec.data!r} differ in size; set `size` in the configuration")
+        return facts.channels, side, side
+
+    @property
+    def num_classes(self) -> int:
+        """How many labels there are."""
+        return data.info(self.spec.data).num_classes
 
     def model(self) -> nn.Module:
         """Build the network, with its weights and in its mode."""
-        facts = data.info(self.spec["data"])
-        side = self.spec["size"] or facts.image_size
-        if side is None:
-            raise UsageError(f"pictures of {self.spec['data']!r} differ in size; set `size` in the configuration")
-        options: dict[str, Any] = {"normalise": self.spec["data"] if self.spec["data"] in _NORMALISED else None}
-        options.update(self.spec["options"])
+        spec = self.spec
+        channels, side, _ = self.input_shape
+        options: dict[str, Any] = {"normalise": spec.data if spec.data in _NORMALISED else None, **spec.options}
         network = models.build(
-            self.spec["model"], num_classes=facts.num_classes, in_channels=facts.channels, image_size=side, **options
+            spec.model, num_classes=self.num_classes, in_channels=channels, image_size=side, **options
         )
-        if self.spec["weights"]:
-            models.load_weights(network, self.spec["weights"])
-        return network.train(self.spec["mode"] == "train")
+        if spec.weights:
+            models.load_weights(network, spec.weights)
+        return network.train(spec.mode == "train")
 
     def victims(self, *, victims: int, batch_size: int) -> list[Batch]:
         """The private batches, one a victim."""
-        everything = data.load(
-            self.spec["data"], split=self.spec["split"], count=victims * batch_size, seed=0, size=self.spec["size"]
-        )
+        spec = self.spec
+        everything = data.load(spec.data, split=spec.split, count=victims * batch_size, seed=0, size=spec.size)
         return [
             Batch(everything.inputs[i : i + batch_size], everything.targets[i : i + batch_size])
             for i in range(0, victims * batch_size, batch_size)
@@ -54,12 +59,5 @@ class Subject:
 
     def training_data(self, *, examples: int) -> tuple[Batch, Batch]:
         """Examples to train on and to test on, for the accuracy a defence costs."""
-        train, test = (data.load(self.spec["data"], split=split, size=self.spec["size"]) for split in ("train", "test"))
+        train, test = (data.load(self.spec.data, split=split, size=self.spec.size) for split in ("train", "test"))
         return Batch(train.inputs[:examples], train.targets[:examples]), test
-
-
-def load_subject(spec: Mapping[str, Any]) -> Subject:
-    """Check the spec by building its model once."""
-    subject = Subject(dict(spec))
-    subject.model()
-    return subject

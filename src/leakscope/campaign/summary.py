@@ -1,24 +1,26 @@
-"""All numbers of a campaign in one plain document, with the verdict."""
+"""All numbers of a campaign in one document, with the verdict."""
 
 from __future__ import annotations
 
 import platform
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
-from leakscope.campaign.caution import budget_record, cautioned, left_out_words, limit_words
-from leakscope.campaign.config import Config
-from leakscope.campaign.plan import NONE, Plan
-from leakscope.campaign.selfcheck import SelfCheck
+from leakscope.campaign.config import Config, PlannedAttack
+from leakscope.campaign.durations import duration
+from leakscope.campaign.plan import Plan, strong_attacks
+from leakscope.campaign.specs import NONE, AttackCellSpec, TrainingCellSpec
 from leakscope.registry import ATTACKS, DEFENCES, parse_spec, split_chain
-from leakscope.report import verdict
-from leakscope.sweep import Cell, CellOutcome
+from leakscope.report import CellRecord, DefenceCost, SelfCheck, Summary, Verdict, verdict
+from leakscope.report.schema import AttackFindings, Budget, Counts, ScenarioText, TrainingFindings
+from leakscope.sweep import CellOutcome
 from leakscope.threat import get_scenario
 from leakscope.types import Status
 from leakscope.version import __version__
+
+_NAMED = 20
 
 
 def summarise_campaign(
@@ -29,102 +31,168 @@ def summarise_campaign(
     *,
     command: str,
     out_of_time: bool = False,
-) -> dict[str, Any]:
-    """Build `summary.json`; apart from `timings` it depends on configuration and code alone."""
-    pairs = list(zip(plan.cells, outcomes, strict=True))
-    attacks = [_attack_row(cell, outcome, out_of_time) for cell, outcome in pairs[: len(plan.attacks)]]
-    unfinished = sum(outcome is None for _, outcome in pairs) if out_of_time else 0
-    costs = _cost_rows(pairs[len(plan.attacks) :])
-    checked = {"name": check.name, "psnr": check.psnr, "passed": check.passed}
-    statuses = Counter(row["status"] for row in attacks)
+) -> Summary:
+    """Build the summary; apart from `timings` it depends on configuration and code alone."""
+    ended = {cell.key: outcome for cell, outcome in zip(plan.cells, outcomes, strict=True)}
+    records = [_record(cell, ended[cell.key], config, out_of_time=out_of_time) for cell in plan.attacks]
+    costs = _costs(plan.trainings, ended)
+    unfinished = sum(outcome is None for outcome in outcomes) if out_of_time else 0
+    judged = verdict(records, config.threshold_psnr, defences=costs, self_check=check)
+    extra = [*_strong_sentences(config), *_caution(config, unfinished=unfinished)]
+    return Summary(
+        schema=1,
+        title=config.title,
+        leakscope=__version__,
+        command=command,
+        config=config.model_dump(mode="json"),
+        environment=_environment(),
+        code={"version": __version__, "seeds": list(config.seeds)},
+        self_check=check,
+        threshold_psnr=config.threshold_psnr,
+        verdict=Verdict.model_validate(judged.model_dump() | {"sentences": [*judged.sentences, *extra]}),
+        budget=_budget(config, unfinished=unfinished),
+        scenarios={name: _scenario(name) for name in config.scenarios},
+        cells=records,
+        defences=costs,
+        counts=_counts(records),
+        not_tested=[*_left_out(plan), *_not_tested(config)],
+        reproduce=[command] if command else [],
+        timings={key: None if outcome is None else outcome.seconds for key, outcome in ended.items()},
+    )
+
+
+def _environment() -> dict[str, str | int]:
     return {
-        "schema": 1,
-        "title": config.title,
-        "leakscope": __version__,
-        "command": command,
-        "config": config.model_dump(mode="json"),
-        "environment": {
-            "python": platform.python_version(), "torch": torch.__version__.split("+")[0],
-            "platform": f"{platform.system()} {platform.machine()}", "threads": 1,
-        },
-        "code": {"version": __version__, "seeds": list(config.seeds)},
-        "self_check": checked,
-        "threshold_psnr": config.threshold_psnr,
-        "verdict": cautioned(
-            verdict(attacks, config.threshold_psnr, defences=costs, self_check=checked), config, unfinished=unfinished
-        ),
-        "budget": budget_record(config, unfinished=unfinished),
-        "scenarios": {name: _scenario(name) for name in config.scenarios},
-        "cells": attacks,
-        "defences": costs,
-        "counts": {
-            "total": len(attacks), "ok": statuses.get("ok", 0),
-            "failed": {status: count for status, count in sorted(statuses.items()) if status != "ok"},
-        },
-        "not_tested": [*left_out_words(plan), *_not_tested(config)],
-        "reproduce": [command] if command else [],
-        "timings": {cell.key: None if outcome is None else outcome.seconds for cell, outcome in pairs},
-    }  # fmt: skip
-
-
-def _attack_row(cell: Cell, outcome: CellOutcome | None, out_of_time: bool) -> dict[str, Any]:
-    spec: Any = cell.spec
-    row = {
-        "key": cell.key, "model": spec["subject"]["model"], "data": spec["subject"]["data"],
-        "attack": spec["attack"], "defence": spec["defence"], "adaptive": spec["adaptive"],
-        "scenario": spec["scenario"], "seed": spec["seed"], "local": spec["local"],
-        "victims": spec["victims"], "batch_size": spec["batch_size"],
-        "status": str(Status.ERROR), "n": 0,
-        "error": "the budget was over before it ran" if out_of_time else "interrupted before it ran",
-    }  # fmt: skip
-    if outcome is not None:
-        row |= {**outcome.record, "error": _error(outcome.record), "status": str(outcome.status)}
-    if spec.get("limit"):
-        row |= {"limit": spec["limit"], "notes": [limit_words(spec["limit"]), *row.get("notes", [])]}
-    return row
-
-
-def _error(record: dict[str, Any]) -> str | None:
-    """Why a cell failed or was refused, as one line."""
-    parts = [str(record[name]) for name in ("error", "message") if record.get(name)]
-    return ": ".join(parts) or None
-
-
-def _cost_rows(pairs: Sequence[tuple[Cell, CellOutcome | None]]) -> list[dict[str, Any]]:
-    plain: dict[str, CellOutcome] = {}
-    for cell, outcome in pairs:
-        if outcome is not None and cell.spec["defence"] == NONE:
-            plain[str(cell.spec["subject"])] = outcome
-    rows = []
-    for cell, outcome in pairs:
-        base = plain.get(str(cell.spec["subject"]))
-        if outcome is None or outcome.status is not Status.OK or base is None or "accuracy" not in base.record:
-            continue
-        subject: Any = cell.spec["subject"]
-        rows.append({
-            "name": cell.spec["defence"], "paper": outcome.record["paper"],
-            "model": subject["model"], "data": subject["data"],
-            "accuracy": outcome.record["accuracy"], "ci": outcome.record["ci"],
-            "accuracy_drop": base.record["accuracy"] - outcome.record["accuracy"],
-            "step_time_ratio": outcome.measured["step_seconds"] / base.measured["step_seconds"],
-            "upload_ratio": outcome.record["nonzero_fraction"] / max(base.record["nonzero_fraction"], 1e-9),
-            "diverged": outcome.record["diverged"],
-        })  # fmt: skip
-    return rows
-
-
-def _scenario(name: str) -> dict[str, Any]:
-    rung = get_scenario(name)
-    return {
-        "grants": sorted(item.value for item in rung.grants),
-        "withholds": sorted(item.value for item in rung.withholds),
-        "text": rung.text,
+        "python": platform.python_version(),
+        "torch": torch.__version__.split("+")[0],
+        "platform": f"{platform.system()} {platform.machine()}",
+        "threads": 1,
     }
+
+
+def _record(cell: AttackCellSpec, outcome: CellOutcome | None, config: Config, *, out_of_time: bool) -> CellRecord:
+    if outcome is None:
+        status = Status.ERROR
+        findings = AttackFindings(
+            error="the budget was over before it ran" if out_of_time else "interrupted before it ran"
+        )
+    else:
+        status, findings = outcome.status, AttackFindings.model_validate(outcome.record)
+    which = {name: getattr(cell, name) for name in type(cell).model_fields if name in CellRecord.model_fields}
+    # A worker names the kind of an error and its message apart; a reader wants one line.
+    told = {"error": ": ".join(filter(None, (findings.error, findings.message))) or None, "notes": _notes(cell, config)}
+    told["notes"] += findings.notes
+    names = {"key": cell.key, "model": cell.subject.model, "data": cell.subject.data, "status": str(status)}
+    return CellRecord.model_validate(findings.model_dump() | which | names | told)
+
+
+def _notes(cell: AttackCellSpec, config: Config) -> list[str]:
+    """Why a cell is there that nobody asked for, and why its attack does not run as its own settings say."""
+    found = [] if cell.attack in config.attacks else [f"also run because it is stronger under {cell.defence}"]
+    if cell.limit is not None:
+        starts = cell.limit.restarts
+        often = "" if starts is None else f", {starts} start{'s' if starts > 1 else ''}"
+        found.append(f"length set by the budget: {cell.limit.steps} of {cell.limit.of} steps{often}")
+    return found
+
+
+def _strong_sentences(config: Config) -> list[str]:
+    named = {defence: strong_attacks(config, defence) for defence in dict.fromkeys(config.defences)}
+    return [
+        f"Also run because it is stronger under {defence}: {attack}."
+        for defence, attacks in named.items()
+        for attack in attacks
+    ]
+
+
+def _counts(records: Sequence[CellRecord]) -> Counts:
+    statuses = Counter(record.status for record in records)
+    failed = {status: count for status, count in sorted(statuses.items()) if status != "ok"}
+    return Counts(total=len(records), ok=statuses.get("ok", 0), failed=failed)
+
+
+def _costs(cells: Sequence[TrainingCellSpec], ended: dict[str, CellOutcome | None]) -> list[DefenceCost]:
+    """What each defence costs beside the same training without one."""
+    done = [(cell, outcome) for cell in cells if (outcome := ended[cell.key]) and outcome.status is Status.OK]
+    plain = {cell.subject.name: outcome for cell, outcome in done if cell.defence == NONE}
+    return [_cost(cell, outcome, plain[cell.subject.name]) for cell, outcome in done if cell.subject.name in plain]
+
+
+def _cost(cell: TrainingCellSpec, outcome: CellOutcome, plain: CellOutcome) -> DefenceCost:
+    found, base = (TrainingFindings.model_validate(one.record) for one in (outcome, plain))
+    return DefenceCost(
+        name=cell.defence,
+        paper=found.paper,
+        model=cell.subject.model,
+        data=cell.subject.data,
+        accuracy=found.accuracy,
+        ci=list(found.ci),
+        accuracy_drop=base.accuracy - found.accuracy,
+        step_time_ratio=outcome.measured["step_seconds"] / plain.measured["step_seconds"],
+        upload_ratio=found.nonzero_fraction / max(base.nonzero_fraction, 1e-9),
+        diverged=found.diverged,
+    )
+
+
+def _budget(config: Config, *, unfinished: int) -> Budget | None:
+    if config.budget is None and config.planned is None:
+        return None
+    planned = config.planned
+    return Budget(
+        attacks=planned.attacks if planned else {},
+        left_out=planned.left_out if planned else (),
+        seconds=config.budget,
+        shortened=sorted(_shortened(config)),
+        unfinished=unfinished,
+        caution=_caution(config, unfinished=unfinished),
+    )
+
+
+def _shortened(config: Config) -> dict[str, PlannedAttack]:
+    attacks = config.planned.attacks if config.planned else {}
+    return {spec: length for spec, length in attacks.items() if length.steps < length.of}
+
+
+def _caution(config: Config, *, unfinished: int) -> list[str]:
+    """What a report must say when a budget made attackers weaker than they are."""
+    limit = "The run's plan" if config.budget is None else f"The budget of {duration(config.budget)}"
+    found = []
+    if short := _shortened(config):
+        named = ", ".join(f"{spec} ({length.steps} of {length.of} steps)" for spec, length in short.items())
+        found.append(
+            f"{limit} shortened {named}. A shortened attack is a weaker attacker: what it could not rebuild may "
+            "still leak, and a grade or a “within” holds for these attackers only."
+        )
+    left_out = len(config.planned.left_out) if config.planned else 0
+    if left_out:
+        cells = "1 cell" if left_out == 1 else f"{left_out} cells"
+        found.append(f"{limit} had no time for {cells}; see what was not tested.")
+    if unfinished:
+        cells = "1 planned cell" if unfinished == 1 else f"{unfinished} planned cells"
+        found.append(f"{limit} was over before {cells} could run; the same command continues.")
+    return found
+
+
+def _scenario(name: str) -> ScenarioText:
+    rung = get_scenario(name)
+    return ScenarioText(
+        grants=sorted(item.value for item in rung.grants),
+        withholds=sorted(item.value for item in rung.withholds),
+        text=rung.text,
+    )
+
+
+def _left_out(plan: Plan) -> list[str]:
+    """The cells there was no time for, as a reader of the report should know them."""
+    labels = [cell.label for cell in plan.left_out]
+    more = [f"… and {len(labels) - _NAMED} more cells."] if len(labels) > _NAMED else []
+    return [f"Not run, for lack of time: {label}." for label in labels[:_NAMED]] + more
 
 
 def _not_tested(config: Config) -> list[str]:
     """What a reader might believe was covered and was not."""
-    used = {parse_spec(spec)[0] for spec in config.attacks}
+    extra = [spec for defence in config.defences for spec in strong_attacks(config, defence)]
+    used = {parse_spec(spec)[0] for spec in (*config.attacks, *extra)}
     defended = {parse_spec(part)[0] for spec in config.defences for part in split_chain(spec)}
     rows = [
         _missing("Attacks", sorted(set(ATTACKS) - used)),

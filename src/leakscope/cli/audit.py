@@ -15,6 +15,7 @@ from leakscope.cli.price import print_bill
 
 if TYPE_CHECKING:
     from leakscope.campaign import CampaignResult, Config
+    from leakscope.report import CellRecord, Summary
 
 _WORDS = {"error": "failed", "timeout": "timed out", "oom": "out of memory", "nan": "not a number"}
 
@@ -71,7 +72,7 @@ def audit(
         command="leakscope " + shlex.join(sys.argv[1:]),
     )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(result.summary, indent=1))
+        typer.echo(result.summary.to_json())
     else:
         _print_table(result)
     raise typer.Exit(result.exit_code)
@@ -90,49 +91,59 @@ def _print_table(result: CampaignResult) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(result.summary["title"]))
+    summary = result.summary
+    table = Table(title=escape(summary.title))
     for heading in ("model", "data", "attack", "defence", "attacker", "scenario", "worst dB", "median dB", "status"):
         table.add_column(heading, justify="right" if "dB" in heading else "left")
-    for cell in sorted(result.summary["cells"], key=_worst, reverse=True):
-        stats = cell.get("stats", {}).get("psnr")
-        numbers = [f"{stats[name]:.1f}" for name in ("worst", "median")] if stats else ["–", "–"]
-        knowing = "knows it" if cell["adaptive"] else "–" if cell["defence"] == "none" else "unaware"
-        names = [escape(str(cell[name])) for name in ("model", "data", "attack", "defence")]
-        table.add_row(*names, knowing, cell["scenario"], *numbers, cell["status"])
+    for cell in sorted(summary.cells, key=_worst, reverse=True):
+        knowing = "knows it" if cell.adaptive else "–" if cell.defence == "none" else "unaware"
+        names = [escape(name) for name in (cell.model, cell.data, cell.attack, cell.defence)]
+        table.add_row(*names, knowing, cell.scenario, *_decibels(cell), cell.status)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
-    for cost in result.summary["defences"]:
+    for cost in summary.defences:
         console.print(
-            f"accuracy of {escape(cost['model'])} on {escape(cost['data'])} under {escape(cost['name'])}: "
-            f"{100 * cost['accuracy']:.1f} % ({0.0 - 100 * cost['accuracy_drop']:+.1f} points)", highlight=False,
-        )  # fmt: skip
-    verdict = result.summary["verdict"]
-    console.print(f"Grade {verdict['grade']}: {escape(verdict['headline'])}", highlight=False)
-    for sentence in (_counts(result.summary["counts"]), *_reasons(result.summary["cells"])):
+            f"accuracy of {escape(cost.model)} on {escape(cost.data)} under {escape(cost.name)}: "
+            f"{100 * (cost.accuracy or 0.0):.1f} % ({0.0 - 100 * (cost.accuracy_drop or 0.0):+.1f} points)",
+            highlight=False,
+        )
+    if summary.verdict is not None:
+        console.print(f"Grade {summary.verdict.grade}: {escape(summary.verdict.headline)}", highlight=False)
+    for sentence in (*_counts(summary), *_reasons(summary.cells)):
         console.print(escape(sentence), highlight=False, soft_wrap=True)
-    for sentence in (result.summary["budget"] or {}).get("caution", ()):
+    for sentence in summary.budget.caution if summary.budget else ():
         console.print(escape(sentence), highlight=False)
     print(f"report: {result.report}")
 
 
-def _counts(counts: dict[str, Any]) -> str:
-    others = [f"{count} {_WORDS.get(status, status)}" for status, count in counts["failed"].items()]
-    return ", ".join([f"{counts['ok']} of {counts['total']} cells ok", *others])
+def _decibels(cell: CellRecord) -> list[str]:
+    stats = cell.stats.get("psnr")
+    return [
+        "–" if value is None else f"{value:.1f}" for value in ((stats.worst, stats.median) if stats else (None, None))
+    ]
 
 
-def _reasons(cells: list[dict[str, Any]]) -> list[str]:
+def _counts(summary: Summary) -> list[str]:
+    if summary.counts is None:
+        return []
+    others = [f"{count} {_WORDS.get(status, status)}" for status, count in summary.counts.failed.items()]
+    return [", ".join([f"{summary.counts.ok} of {summary.counts.total} cells ok", *others])]
+
+
+def _reasons(cells: list[CellRecord]) -> list[str]:
     """Why cells have no result: each attack's reasons once, with the number of cells."""
-    found = Counter((cell["status"], cell["attack"], _reason(cell)) for cell in cells if cell.get("error"))
+    found = Counter((cell.status, cell.attack, _reason(cell)) for cell in cells if cell.error)
     return [
         f"{_WORDS.get(status, status)}: {attack}: {reason} ({count} {'cell' if count == 1 else 'cells'})"
         for (status, attack, reason), count in found.items()
     ]
 
 
-def _reason(cell: dict[str, Any]) -> str:
+def _reason(cell: CellRecord) -> str | None:
     # The type of an exception helps where it was not expected; a refusal explains itself.
-    return str(cell["error"] if cell["status"] == "error" else cell.get("message") or cell["error"])
+    return cell.error if cell.status == "error" else cell.message or cell.error
 
 
-def _worst(cell: dict[str, Any]) -> float:
-    return cell.get("stats", {}).get("psnr", {}).get("worst", float("-inf"))
+def _worst(cell: CellRecord) -> float:
+    stats = cell.stats.get("psnr")
+    return float("-inf") if stats is None or stats.worst is None else stats.worst

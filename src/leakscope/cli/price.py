@@ -73,7 +73,7 @@ def _print_totals(bill: Bill) -> None:
     processes = "1 worker" if bill.workers == 1 else f"{bill.workers} workers"
     typer.echo(
         f"about {duration(bill.seconds)} with {processes}, at most {duration(bill.at_most)} if every attack is tried "
-        f"anew; about {bill.mb:.0f} MB in all; from {bill.kinds} probes of 3 steps on random data, "
+        f"anew; about {bill.mb:.0f} MB in all; from {bill.groups} probes of 3 steps on random data, "
         f"in {duration(bill.probe_seconds)}"
     )
     if bill.slowdown > _BUSY:
@@ -84,6 +84,6 @@ def _print_totals(bill: Bill) -> None:
             f"attacker; {len(bill.plan.left_out)} cells are left out"
         )
     typer.echo(
-        f"{len(bill.plan.attacks)} attack cells, {len(bill.plan.utilities)} accuracy cells; "
+        f"{len(bill.plan.attacks)} attack cells, {len(bill.plan.trainings)} accuracy cells; "
         "nothing was run but the probe"
     )

@@ -56,24 +56,20 @@ def _check_names(value: object) -> None:
 class Cell:
     """One point of the grid. Two cells with the same `key` are the same work.
 
-    `label` is what progress shows and `weight` the expected cost relative to other cells;
-    neither changes the key. Keep private data out of `label`.
+    `label` is what progress shows; it does not change the key. Keep private data out of it.
     """
 
     spec: Mapping[str, JSON] = field(compare=False)
     key: str
     label: str = field(default="", compare=False)
-    weight: float = field(default=1.0, compare=False)
 
     def __post_init__(self) -> None:
         # The key becomes a file name: anything but a digest could leave the directory.
         if not _KEY.fullmatch(self.key):
             raise UsageError(f"Cell.key must be 64 hexadecimal digits, got {self.key!r}; build cells with Cell.of")
-        if not self.weight > 0:
-            raise UsageError(f"Cell.weight must be > 0, got {self.weight}")
 
     @classmethod
-    def of(cls, spec: Mapping[str, JSON], *, code_version: str, label: str = "", weight: float = 1.0) -> Cell:
+    def of(cls, spec: Mapping[str, JSON], *, code_version: str, label: str = "") -> Cell:
         """Build the cell of `spec`; its key is SHA-256 over the canonical JSON of spec and code version.
 
         Example:
@@ -83,7 +79,7 @@ class Cell:
         text = canonical_json({"spec": dict(spec), "code": code_version})
         # Through JSON once, so that a fresh cell and one read back from disk hold the same values.
         plain = json.loads(text)["spec"]
-        return cls(plain, hashlib.sha256(text.encode()).hexdigest(), label=label, weight=weight)
+        return cls(plain, hashlib.sha256(text.encode()).hexdigest(), label=label)
 
     @property
     def name(self) -> str:

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leakscope.errors import UsageError
-from leakscope.sweep import memory, store
+from leakscope.sweep import store
 from leakscope.sweep.cells import Cell, CellOutcome, Execute
 from leakscope.sweep.eta import Estimate
-from leakscope.sweep.events import Event, Kind, OnEvent
-from leakscope.sweep.interrupts import Interrupts
+from leakscope.sweep.events import Event, Interrupts, Kind, OnEvent
 from leakscope.sweep.ledger import Entry, Ledger
-from leakscope.sweep.limits import Limits
+from leakscope.sweep.limits import Limits, kernel_kills
 from leakscope.sweep.workers import Answer, Worker, WorkerDied, wait_for
 from leakscope.types import Status
 
@@ -62,7 +61,7 @@ class Dispatch:
         self._waiting.extend(Job(cell) for cell in todo)
         self._done, self._total = len(done), len(todo) + len(done)
         for cell in done:
-            self._estimate.add(self._ledger.entries[cell.key].seconds, weight=cell.weight)
+            self._estimate.add(self._ledger.entries[cell.key].seconds, weight=1.0)
             self._tell(Kind.REUSE, cell, status=self._ledger.entries[cell.key].status)
         stopping = False
         try:
@@ -109,7 +108,7 @@ class Dispatch:
 
     def _start(self, worker: Worker, job: Job) -> None:
         job.attempts += 1
-        job.kills_before = memory.kernel_kills()
+        job.kills_before = kernel_kills()
         self._ledger.begin(job.cell, attempt=job.attempts)
         self._running[worker] = job
         worker.assign(job.cell, limit_mb=self._limits.share_mb(alone=job.alone))
@@ -147,7 +146,7 @@ class Dispatch:
             if job.attempts < _ATTEMPTS:
                 self._retry(job, alone=True, detail="memory ran out")
                 return
-        self._estimate.add(elapsed, weight=job.cell.weight)
+        self._estimate.add(elapsed, weight=1.0)
         entry = Entry(store.digest(answer.data), answer.status, answer.seconds, answer.peak_mb, answer.measured)
         self._finish(job, answer.data, entry)
 
@@ -162,7 +161,7 @@ class Dispatch:
             )
         if job is None:
             return
-        hungry = memory.kernel_kills() > job.kills_before
+        hungry = kernel_kills() > job.kills_before
         if job.attempts < _ATTEMPTS:
             self._retry(job, alone=job.alone or hungry, detail=f"worker {how}")
         elif hungry:
@@ -201,8 +200,8 @@ class Dispatch:
         detail: str = "",
     ) -> None:
         left = self._estimate.left(
-            waiting=[job.cell.weight for job in self._waiting],
-            running=[(job.cell.weight, worker.elapsed) for worker, job in self._running.items()],
+            waiting=[1.0] * len(self._waiting),
+            running=[(1.0, worker.elapsed) for worker in self._running],
         )
         key, name = (cell.key, cell.name) if cell else ("", "")
         self._on_event(

@@ -10,8 +10,7 @@ from leakscope.errors import BadInputError
 from leakscope.sweep import journal
 from leakscope.sweep.cells import Cell, CellOutcome, Execute
 from leakscope.sweep.dispatch import Dispatch
-from leakscope.sweep.events import Event, Kind, OnEvent, ignore
-from leakscope.sweep.interrupts import Interrupts
+from leakscope.sweep.events import Event, Interrupts, Kind, OnEvent, ignore
 from leakscope.sweep.ledger import JOURNAL, Ledger, entries_of, load_cell, open_ledger
 from leakscope.sweep.limits import Limits
 from leakscope.types import Status

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from leakscope.errors import KnowledgeError, LeakscopeError, UnsuitableError
-from leakscope.sweep import memory, store
+from leakscope.sweep import limits, store
 from leakscope.sweep.cells import Cell, CellOutcome, Execute
 from leakscope.types import Status
 
@@ -40,7 +40,7 @@ def serve(pipe: Connection, execute: Execute, parent: int) -> None:
     os.setpgid(0, 0)
     # One thread always, also with a single worker: sums in another order are other bytes.
     torch.set_num_threads(1)
-    pipe.send_bytes(json.dumps({"private_mb": memory.private_mb()}).encode())
+    pipe.send_bytes(json.dumps({"private_mb": limits.private_mb()}).encode())
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             header, data = _answer(json.loads(pipe.recv_bytes()), execute)
@@ -70,14 +70,14 @@ def _answer(request: Mapping[str, Any], execute: Execute) -> tuple[dict[str, Any
     # A cell that forgets to seed itself must still not depend on which cell ran before it.
     torch.manual_seed(int(cell.key[:15], 16))
     random.seed(cell.key)
-    memory.reset_peak()
-    memory.limit(request["limit_mb"])
+    limits.reset_peak()
+    limits.cap_memory(request["limit_mb"])
     began = time.perf_counter()
     outcome, data = _attempt(cell, execute)
     outcome = replace(
         outcome,
         seconds=outcome.seconds or time.perf_counter() - began,
-        peak_mb=outcome.peak_mb or memory.peak_mb(),
+        peak_mb=outcome.peak_mb or limits.peak_mb(),
     )
     return {
         "status": outcome.status.value,
@@ -94,7 +94,7 @@ def _attempt(cell: Cell, execute: Execute) -> tuple[CellOutcome, bytes]:
     # Also SystemExit: whatever a cell does, it ends that cell and not the worker.
     except BaseException as error:
         # Room for the report of what went wrong.
-        memory.limit(None)
+        limits.cap_memory(None)
         outcome = failure_of(error)
         return outcome, store.pack(cell, outcome)
 
@@ -107,7 +107,7 @@ def _checked(outcome: object) -> CellOutcome:
 
 def failure_of(error: BaseException) -> CellOutcome:
     """The outcome of a cell that raised `error`."""
-    if memory.is_exhaustion(error):
+    if limits.is_exhaustion(error):
         # Without the number of bytes: it depends on what the process held before.
         return CellOutcome(Status.OOM, {"error": "MemoryError", "message": "memory ran out"})
     status = Status.REFUSED if isinstance(error, KnowledgeError | UnsuitableError) else Status.ERROR
