@@ -1,7 +1,8 @@
 """Names of attacks and defences. The only place where a string stands for code.
 
 A spec is a name with options, `prune:fraction=0.9`; `+` chains defences,
-`clip:norm=1+gaussian-noise:sigma=0.01`.
+`clip:norm=1+gaussian-noise:sigma=0.01`. `package.module:function`, with options behind a second colon, is an attack
+or a defence of the user's own; where a spec may come from (never from a configuration file) is checked by who reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -40,6 +41,9 @@ from leakscope.errors import KnowledgeError, UnsuitableError, UsageError, sugges
 from leakscope.tasks import Task
 from leakscope.threat import Scenario
 from leakscope.types import AuditResult, Batch, LocalTraining, Loss, Status
+from leakscope.user_code import call, import_function, is_code
+
+_Kind = TypeVar("_Kind", Attack, Defence)
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
     "dlg": dlg.dlg,
@@ -75,6 +79,8 @@ DEFENCES: dict[str, Callable[..., Defence]] = {
 
 def get_attack(name: str, **options: Any) -> Attack:
     """Return the attack `name` with the paper's defaults, changed by `options`."""
+    if is_code(name):
+        return _build_own(name, options, Attack, "a function that returns a leakscope.attack.Attack")
     return _build("attack", ATTACKS, name, options)
 
 
@@ -85,6 +91,8 @@ def get_defence(name: str, **options: Any) -> Defence:
         if unknown:
             raise UsageError(f"defence 'chain' has no option {unknown[0]!r}; give parts=[…], the defences in order")
         return chain.chain(*(_as_defence(part) for part in options.get("parts", ())))
+    if is_code(name):
+        return _build_own(name, options, Defence, "a function that returns a leakscope.defence.Defence")
     return _build("defence", DEFENCES, name, options)
 
 
@@ -111,6 +119,9 @@ def split_chain(spec: str) -> list[str]:
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     """Split `name:a=1,b=x` into its name and options; values are literals, or else strings."""
     name, _, rest = spec.strip().partition(":")
+    function, _, after = rest.partition(":")
+    if function and "=" not in function and name not in ATTACKS and name not in DEFENCES:
+        name, rest = f"{name}:{function}", after
     options: dict[str, Any] = {}
     for item in filter(None, rest.split(",")):
         key, equals, text = item.partition("=")
@@ -197,6 +208,14 @@ def _build(kind: str, table: dict[str, Callable[..., Any]], name: str, options: 
         return table[name](**options)
     except TypeError as error:
         raise UsageError(f"{kind} {name!r} cannot be built with {options}: {error}") from error
+
+
+def _build_own(name: str, options: dict[str, Any], kind: type[_Kind], expected: str) -> _Kind:
+    function: Callable[..., Any] = import_function(name, allow_code=True, expected=expected)
+    found = call(name, lambda: function(**options), expected=expected)
+    if not isinstance(found, kind):
+        raise UsageError(f"{name!r} returned a {type(found).__name__}; expected {expected}")
+    return found
 
 
 def _literal(text: str) -> Any:
