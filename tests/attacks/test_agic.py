@@ -320,3 +320,18 @@ def test_an_update_that_contradicts_itself_spoils_the_joint_result():
     assert found.status is Status.DIVERGED
     assert found.notes.count(said) == 1
     assert "contradicts" in found.notes[-1]
+
+
+def test_what_is_left_out_of_the_comparison_is_left_out_in_every_round():
+    seen, _batch = two_rounds()
+    attack = agic(steps=4, pre_steps=4)
+    narrow = attack.revised(lambda recipe: replace(recipe, only=("0.weight", "2.weight")))
+    found = narrow.reconstruct(seen, 1)
+    assert narrow.evaluate(seen, found) == found.loss
+    assert attack.evaluate(seen, found) != found.loss
+    # What is not compared may be anything, in the earlier round too.
+    first = seen.earlier[0]
+    bias = {name: value + 1 if name == "0.bias" else value for name, value in first.update.tensors.items()}
+    other = replace(seen, earlier=(replace(first, update=replace(first.update, tensors=bias)),))
+    assert narrow.evaluate(other, found) == found.loss
+    assert attack.evaluate(other, found) != attack.evaluate(seen, found)
