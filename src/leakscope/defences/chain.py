@@ -14,6 +14,8 @@ from leakscope.types import ClientStep, Defence
 @dataclass(frozen=True)
 class Chain:
     """Applies `parts` in order; an empty chain is no defence."""
+    changes_network = False
+    strong_attacks = ()
 
     parts: tuple[Defence, ...]
 

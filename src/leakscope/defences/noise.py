@@ -18,6 +18,7 @@ PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, section 5 (no
 @dataclass(frozen=True)
 class GaussianNoise:
     """g + N(0, σ²) on every entry. Not differential privacy: nothing bounds the gradient."""
+    changes_network = False
 
     sigma: float
     name: str = "gaussian-noise"
@@ -48,6 +49,7 @@ class GaussianNoise:
 @dataclass(frozen=True)
 class LaplacianNoise:
     """g + Laplace(0, b) on every entry; variance 2b²."""
+    changes_network = False
 
     scale: float
     name: str = "laplacian-noise"
