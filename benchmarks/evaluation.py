@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from leakscope.matching.structured import Network, compile_network
+from leakscope.fastgrad import Program, compile_network
 from leakscope.models import build
 from leakscope.rng import generator
 
@@ -43,7 +43,7 @@ def plain(model: nn.Module, images: Tensor, labels: Tensor, goal: dict[str, Tens
 
 
 @torch.no_grad()
-def structured(network: Network, images: Tensor, labels: Tensor, goal: dict[str, Tensor]) -> Tensor:
+def structured(network: Program, images: Tensor, labels: Tensor, goal: dict[str, Tensor]) -> Tensor:
     """The same gradient from layer rules; one group."""
     first = network.gradients(images[None], labels[None])
     found = first.gradients

@@ -9,9 +9,10 @@ import torch
 import leakscope
 from leakscope import registry
 from leakscope.attack import Attack
+from leakscope.defence import Defence
 from leakscope.defences.chain import Chain
 from leakscope.errors import UsageError
-from leakscope.types import Defence, Status
+from leakscope.types import Status
 from tiny import batch_of, dense
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from leakscope.errors import BadInputError, UsageError
-from leakscope.types import Batch, LocalTraining, SharedUpdate, Status
+from leakscope.types import Batch, SharedUpdate, Status
 
 PIXELS = torch.full((2, 1, 4, 4), 0.5)
 LABELS = torch.tensor([0, 1])
@@ -46,18 +46,6 @@ def test_inputs_need_examples(shape):
 def test_every_input_needs_one_target(targets):
     with pytest.raises(BadInputError, match="one target per input, got 2 inputs"):
         Batch(PIXELS, targets)
-
-
-@pytest.mark.parametrize("wrong", [{"lr": 0.0}, {"lr": -1.0}, {"lr": float("nan")}, {"steps": 0}, {"batch_size": 0}])
-def test_local_training_refuses_what_cannot_train(wrong):
-    with pytest.raises(UsageError, match="needs lr > 0, steps ≥ 1 and batch_size ≥ 1, got"):
-        LocalTraining(**{"lr": 0.1, **wrong})
-
-
-def test_local_batches_wrap_round_and_never_repeat_an_example_within_a_step():
-    local = LocalTraining(lr=0.1, steps=4, batch_size=2)
-    assert [local.indices(step, 3) for step in range(4)] == [[0, 1], [2, 0], [1, 2], [0, 1]]
-    assert LocalTraining(lr=0.1, batch_size=8).indices(1, 3) == [2, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, final, overload
 from torch import Tensor, nn
 
 from leakscope import rng as random
+from leakscope.handover import no_new_global_hooks, take_over
+from leakscope.networks import strip
 from leakscope.threat import check_needs
 from leakscope.types import Knowledge, Observation, Reconstruction
 
@@ -108,8 +110,17 @@ class Attack(ABC):
 
     @final
     def craft(self, model: nn.Module, *, context: CraftContext | None = None) -> Crafted:
-        """The model the server hands out: the agreed one unless the server is malicious."""
-        return self._craft(model, context or CraftContext())
+        """The model the server hands out: the agreed one unless the server is malicious.
+
+        Of a crafted model only weights and buffers are taken over, into a copy of the agreed network; where the
+        attack declares that it changes the architecture, its layers, but no hook and no code of its own.
+        """
+        if not self.is_malicious:
+            return Crafted(model)
+        with no_new_global_hooks():
+            crafted = self._craft(strip(model), context or CraftContext())
+        handed_out = take_over(model, crafted.model, attack=self.name, changes_architecture=self.changes_architecture)
+        return Crafted(handed_out, crafted.secret)
 
     @overload
     def reconstruct(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction: ...

@@ -5,30 +5,30 @@ This is the only place, with `score`, that holds both the observation and the pr
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from leakscope import rng as random
 from leakscope.attack import Attack
-from leakscope.client import share
+from leakscope.client import ClientRun
+from leakscope.defence import Defence
 from leakscope.errors import UsageError
-from leakscope.metrics import guess_baseline, score
-from leakscope.threat import Scenario, freeze, get_scenario, observe_many
+from leakscope.metrics import guess_baseline, score, score_trained
+from leakscope.rounds import Federation, Round, play
+from leakscope.tasks import Task
+from leakscope.threat import Scenario, get_scenario
 from leakscope.types import (
     AuditResult,
     Batch,
-    Defence,
     LocalTraining,
     Loss,
+    Observation,
     Reconstruction,
     Scores,
-    SealedUpdate,
-    SharedUpdate,
     Status,
 )
 
@@ -43,7 +43,9 @@ def audit(
     local: LocalTraining | None = None,
     scenario: str | Scenario = "C",
     seed: int = 0,
+    task: Task | None = None,
     loss: Loss | None = None,
+    rounds: int | None = None,
     with_lpips: bool = False,
     limited: Callable[[Attack], Attack] | None = None,
 ) -> AuditResult:
@@ -51,80 +53,99 @@ def audit(
 
     Several batches are several victims of the same model. `adaptive` runs the attacker who
     knows the defence. `limited` changes the attack that runs, after a defence has adapted it: a
-    limit set before could be undone by what the attacker knows. The model is not modified.
+    limit set before could be undone by what the attacker knows. `rounds` is by default what the attack
+    needs. The model is not modified.
     """
-    victims = [batches] if isinstance(batches, Batch) else list(batches)
+    victims = (batches,) if isinstance(batches, Batch) else tuple(batches)
     if not victims:
         raise UsageError("audit needs at least one batch, got none")
-    rung = get_scenario(scenario)
     began = time.perf_counter()
-    handed_out = attack.craft(model if defence is None else defence.harden(model)).model
     chosen = defence.adapt(attack) if adaptive and defence is not None else attack
     chosen = chosen if limited is None else limited(chosen)
-    updates = [
-        share(handed_out, victim, defence=defence, local=local, seed=random.child_seed(seed, "share", i), loss=loss)
-        for i, victim in enumerate(victims)
-    ]
-    protection = defence.name if defence else "none"
-    if any(isinstance(update, SealedUpdate) for update in updates):
-        return AuditResult(attack.name, protection, rung.name, seed, Status.SEALED, scores=None, adaptive=adaptive)
-    readable = [update for update in updates if isinstance(update, SharedUpdate)]
-    frozen, notes = freeze(handed_out)
-    seen = observe_many(frozen, readable, scenario=rung, truths=victims, loss=loss, notes=notes)
-    found = chosen.reconstruct(seen, seed)
-    return _result(
-        found, victims, attack=attack.name, defence=protection, scenario=rung.name, seed=seed, adaptive=adaptive,
-        with_lpips=with_lpips, seconds=time.perf_counter() - began,
-    )  # fmt: skip
+    federation = Federation(
+        model, victims, defence, local, get_scenario(scenario), seed, task, loss, _count_rounds(rounds, chosen)
+    )
+    played = play(federation, chosen)
+    if not played[-1].seen:
+        rows, status = None, Status.SEALED
+    else:
+        rows = _attack(chosen, played, victims, seed)
+        status = _joint_status([row.found.status for row in rows])
+    result = AuditResult(
+        attack=attack.name,
+        defence=defence.name if defence else "none",
+        scenario=federation.scenario.name,
+        seed=seed,
+        status=status,
+        scores=None,
+        adaptive=adaptive,
+        rounds=len(played),
+        server="malicious" if chosen.is_malicious else "honest",
+    )
+    return result if rows is None else _score(result, rows, with_lpips=with_lpips, seconds=time.perf_counter() - began)
 
 
-def _result(
-    found: list[Reconstruction], victims: list[Batch], *, attack: str, defence: str, scenario: str, seed: int,
-    adaptive: bool, with_lpips: bool, seconds: float,
-) -> AuditResult:  # fmt: skip
-    scores = [score(one, victim, with_lpips=with_lpips) for one, victim in zip(found, victims, strict=True)]
-    worst = max(range(len(found)), key=lambda i: float(scores[i].psnr.max()))
-    guesses = [guess_baseline(v, seed=random.child_seed(seed, "guess", i)) for i, v in enumerate(victims)]
-    return AuditResult(
-        attack=attack, defence=defence, scenario=scenario, seed=seed, adaptive=adaptive,
-        status=_joint_status([one.status for one in found]),
-        scores=_joined(scores),
-        loss=max(one.loss for one in found),
+@dataclass(frozen=True)
+class _Row:
+    """One attacked update: what came back, and what was behind it."""
+
+    found: Reconstruction
+    victim: Batch
+    run: ClientRun
+    place: int
+
+
+def _count_rounds(given: int | None, attack: Attack) -> int:
+    if given is None:
+        return attack.rounds
+    if given < attack.rounds:
+        raise UsageError(
+            f"attack {attack.name!r} needs {attack.rounds} rounds, got rounds={given}; leave rounds out, or give more"
+        )
+    return given
+
+
+def _attack(attack: Attack, played: Sequence[Round], victims: Sequence[Batch], seed: int) -> list[_Row]:
+    """Attack the last round with all that came before, or every round by itself where the attack joins none."""
+    together = attack.joins_rounds or attack.is_malicious
+    rows = []
+    for number, one in enumerate(played[-1:] if together else played):
+        own = seed if number == 0 else random.child_seed(seed, "round", number)
+        found = attack.reconstruct(list[Observation](one.seen), own)
+        rows += [
+            _Row(each, victim, run, place)
+            for place, (each, victim, run) in enumerate(zip(found, victims, one.runs, strict=True))
+        ]
+    return rows
+
+
+def _score(result: AuditResult, rows: Sequence[_Row], *, with_lpips: bool, seconds: float) -> AuditResult:
+    scores = [score(row.found, row.victim, with_lpips=with_lpips) for row in rows]
+    trained = [score_trained(row.found, row.victim, row.run.trained) for row in rows if row.run.trained]
+    worst = max(range(len(rows)), key=lambda i: float(scores[i].psnr.max()))
+    guesses = [guess_baseline(row.victim, seed=random.child_seed(result.seed, "guess", row.place)) for row in rows]
+    return replace(
+        result,
+        scores=Scores.join(scores),
+        trained_scores=Scores.join(trained) if len(trained) == len(rows) else None,
+        loss=max(row.found.loss for row in rows),
         baseline_psnr=torch.cat(guesses),
-        history=found[worst].history,
-        evaluations=sum(one.evaluations for one in found),
+        history=rows[worst].found.history,
+        evaluations=sum(row.found.evaluations for row in rows),
         seconds=seconds,
-        peak_mb=peak_memory_mb(),
-        reconstruction=torch.cat([_paired(*row) for row in zip(found, scores, victims, strict=True)]),
-        truth=torch.cat([victim.inputs for victim in victims]),
-        notes=tuple(dict.fromkeys(note for one in found for note in one.notes)),
-    )  # fmt: skip
+        reconstruction=torch.cat([_pair(row, one) for row, one in zip(rows, scores, strict=True)]),
+        truth=torch.cat([row.victim.inputs for row in rows]),
+        notes=tuple(dict.fromkeys(note for row in rows for note in row.found.notes)),
+    )
 
 
-def _joint_status(statuses: list[Status]) -> Status:
+def _joint_status(statuses: Sequence[Status]) -> Status:
     """OK only when every victim's attack is evidence; otherwise the first failure, by name."""
     return next((status for status in statuses if status is not Status.OK), Status.OK)
 
 
-def _joined(scores: list[Scores]) -> Scores:
-    def column(name: str) -> Tensor:
-        return torch.cat([getattr(one, name) for one in scores])
-
-    has_lpips = all(one.lpips is not None for one in scores)
-    return Scores(
-        psnr=column("psnr"), ssim=column("ssim"), mse=column("mse"), label_correct=column("label_correct"),
-        assignment=column("assignment"), lpips=column("lpips") if has_lpips else None,
-    )  # fmt: skip
-
-
-def _paired(found: Reconstruction, scores: Scores, victim: Batch) -> Tensor:
+def _pair(row: _Row, scores: Scores) -> Tensor:
     """Reconstructions in the order of the truths; grey where there is none."""
-    grey = torch.full_like(victim.inputs[:1], 0.5)
-    rows = [found.inputs[[place]] if place >= 0 else grey for place in scores.assignment.tolist()]
-    return torch.cat(rows).nan_to_num(0.5)
-
-
-def peak_memory_mb() -> float:
-    """Largest resident size of this process so far, in megabytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
+    grey = torch.full_like(row.victim.inputs[:1], 0.5)
+    places = scores.assignment.tolist()
+    return torch.cat([row.found.inputs[[place]] if place >= 0 else grey for place in places]).nan_to_num(0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Generator, Tensor, nn
 
@@ -68,9 +68,9 @@ class Defence(ABC):
     name: str
     paper: str
     # Whether `harden` returns another network: it changes what an attack costs.
-    changes_network: ClassVar[bool] = False
+    changes_network: bool = False
     # Attacks, as the registry spells them, that do better under this defence than most; the audit runs them too.
-    strong_attacks: ClassVar[tuple[str, ...]] = ()
+    strong_attacks: tuple[str, ...] = ()
 
     def harden(self, model: nn.Module, *, seed: int = 0) -> Hardened:
         """The network under this defence; by default the network as it is, on both sides."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakscope import rng as random
-from leakscope.attack import Attack
+from leakscope.attack import Attack, Watch
 from leakscope.client import replay_gradient, share, trainable
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.fit import not_shared
@@ -101,27 +101,29 @@ def leakage_profile(
     seed: int = 0,
     loss: Loss | None = None,
     say: Said | None = None,
+    watch: Watch | None = None,
 ) -> LeakageProfile:
-    """Attack the update layer by layer. `say(done, total, what)` hears of every finished attack."""
+    """Attack the update layer by layer; `say(done, total, what)` hears of every finished attack, `watch` of steps."""
     wanted = tuple(dict.fromkeys(views))
     if not set(wanted) <= set(VIEWS):
         raise UsageError(f"views must be among {', '.join(VIEWS)}, got {', '.join(wanted)}")
+    frozen, notes = freeze(model)
     update = share(model, batch, local=local, seed=seed, loss=loss)
     if not isinstance(update, SharedUpdate):
         raise UsageError("the update is sealed; nobody can profile it")
     names = list(layers(update))
-    frozen, notes = freeze(model)
+    target = _Target(frozen, notes, batch, update, scenario, loss)
     done, total = 0, 1 + len(names) * len(wanted)
 
-    def attacked(what: str, kept: list[str]) -> View:
+    def view_of(what: str, kept: list[str]) -> View:
         nonlocal done
-        view = _attacked(frozen, batch, attack, restrict(update, kept) if kept else None, scenario, seed, loss, notes)
+        view = target.attack_layers(kept, attack, seed, watch)
         done += 1
         if say is not None:
             say(done, total, what)
         return view
 
-    everything = attacked("everything", names)
+    everything = view_of("everything", names)
     similar = gradsim(model, batch, seed=seed, loss=loss)
     rows = []
     for place, (name, tensors) in enumerate(layers(update).items()):
@@ -130,7 +132,7 @@ def leakage_profile(
             LayerLeak(
                 name, sum(update.tensors[tensor].numel() for tensor in tensors),
                 sum(similar[tensor] for tensor in tensors) / len(tensors),
-                {view: attacked(f"{view} {name}", kept[view]) for view in wanted},
+                {view: view_of(f"{view} {name}", kept[view]) for view in wanted},
             )
         )  # fmt: skip
     rung = scenario if isinstance(scenario, str) else scenario.name
@@ -162,25 +164,37 @@ def gradsim(
     return dict(zip(truth, area.tolist(), strict=True))
 
 
-def _attacked(
-    frozen: nn.Module, batch: Batch, attack: Attack, update: SharedUpdate | None, scenario: str | Scenario,
-    seed: int, loss: Loss | None, notes: tuple[str, ...],
-) -> View:  # fmt: skip
-    if update is None:
-        return View(None, Status.REFUSED, "no layer is left to share")
-    try:
-        seen = observe_many(frozen, [update], scenario=scenario, truths=[batch], loss=loss, notes=notes)[0]
-        found = attack.reconstruct(seen, seed)
-    except UnsuitableError as reason:
-        return View(None, Status.REFUSED, str(reason))
-    if found.status is not Status.OK:
-        # That the other layers are absent is the very question, not a reason.
-        asked = not_shared(update, frozen)
-        return View(None, found.status, "; ".join(note for note in found.notes if note not in asked))
-    if not found.inputs.flatten(1).isfinite().all(1).any():
-        # Scored, it would look like an attack that a layer had stopped.
-        return View(None, Status.NAN, "no reconstruction is made of finite numbers")
-    return View(float(score(found, batch).psnr.max()), Status.OK)
+@dataclass(frozen=True)
+class _Target:
+    """The update that is profiled, and what an observation of it needs."""
+
+    model: nn.Module
+    notes: tuple[str, ...]
+    batch: Batch
+    update: SharedUpdate
+    scenario: str | Scenario
+    loss: Loss | None
+
+    def attack_layers(self, names: list[str], attack: Attack, seed: int, watch: Watch | None) -> View:
+        """What `attack` gets from the named layers alone."""
+        if not names:
+            return View(None, Status.REFUSED, "no layer is left to share")
+        kept = restrict(self.update, names)
+        try:
+            seen = observe_many(
+                self.model, [kept], scenario=self.scenario, truths=[self.batch], loss=self.loss, notes=self.notes
+            )[0]
+            found = attack.reconstruct(seen, seed, watch=watch)
+        except UnsuitableError as reason:
+            return View(None, Status.REFUSED, str(reason))
+        if found.status is not Status.OK:
+            # That the other layers are absent is the very question, not a reason.
+            asked = not_shared(kept, self.model)
+            return View(None, found.status, "; ".join(note for note in found.notes if note not in asked))
+        if not found.inputs.flatten(1).isfinite().all(1).any():
+            # Scored, it would look like an attack that a layer had stopped.
+            return View(None, Status.NAN, "no reconstruction is made of finite numbers")
+        return View(float(score(found, self.batch).psnr.max()), Status.OK)
 
 
 def _cosine(left: Tensor, right: Tensor) -> Tensor:

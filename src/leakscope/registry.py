@@ -10,6 +10,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -33,10 +34,12 @@ from leakscope.attacks import (
     policy_aware,
     rgap,
 )
+from leakscope.defence import Defence
 from leakscope.defences import chain, clip, noise, prune
-from leakscope.errors import UsageError, suggest
+from leakscope.errors import KnowledgeError, UnsuitableError, UsageError, suggest
+from leakscope.tasks import Task
 from leakscope.threat import Scenario
-from leakscope.types import AuditResult, Batch, Defence, LocalTraining, Loss
+from leakscope.types import AuditResult, Batch, LocalTraining, Loss, Status
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
     "dlg": dlg.dlg,
@@ -127,15 +130,54 @@ def audit(
     local: LocalTraining | None = None,
     scenario: str | Scenario = "C",
     seed: int = 0,
+    task: Task | None = None,
     loss: Loss | None = None,
+    rounds: int | None = None,
     with_lpips: bool = False,
 ) -> AuditResult:
-    """One cell, with attack and defence by name or value; see `leakscope.cell.audit`."""
-    return cell.audit(
-        model, batches, attack_from_spec(attack) if isinstance(attack, str) else attack,
-        defence=_as_defence(defence) if defence is not None else None,
-        adaptive=adaptive, local=local, scenario=scenario, seed=seed, loss=loss, with_lpips=with_lpips,
-    )  # fmt: skip
+    """One cell, with attack and defence by name or value; see `leakscope.cell.audit`.
+
+    Where the attacker knows the defence, attacks that the defence names as stronger are run as well: their results
+    are in `also`, and a note says how they compare.
+    """
+    chosen = attack_from_spec(attack) if isinstance(attack, str) else attack
+    protection = _as_defence(defence) if defence is not None else None
+
+    def run(one: Attack) -> AuditResult:
+        return cell.audit(
+            model,
+            batches,
+            one,
+            defence=protection,
+            adaptive=adaptive,
+            local=local,
+            scenario=scenario,
+            seed=seed,
+            task=task,
+            loss=loss,
+            rounds=rounds,
+            with_lpips=with_lpips,
+        )
+
+    result = run(chosen)
+    if not adaptive or protection is None or result.status is Status.SEALED:
+        return result
+    return _with_stronger(result, [spec for spec in protection.strong_attacks if attack_from_spec(spec) != chosen], run)
+
+
+def _with_stronger(result: AuditResult, specs: Sequence[str], run: Callable[[Attack], AuditResult]) -> AuditResult:
+    also, notes = [], list(result.notes)
+    for spec in specs:
+        named = f"{spec}, which is stronger under {result.defence} than most,"
+        try:
+            other = run(attack_from_spec(spec))
+        except (KnowledgeError, UnsuitableError) as refusal:
+            notes.append(f"{named} was refused: {refusal}")
+            continue
+        also.append(other)
+        worst = "no result" if other.scores is None else f"{float(other.scores.psnr.max()):.1f} dB at worst"
+        notes.append(f"{named} was run too: {other.status}, {worst}")
+    return replace(result, also=tuple(also), notes=tuple(notes))
 
 
 def _as_defence(value: str | Defence) -> Defence:

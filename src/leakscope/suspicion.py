@@ -17,13 +17,11 @@ a wrong declaration are contradictions: an attack that then fails to explain the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from leakscope.types import Loss, SharedUpdate
+from leakscope.types import SharedUpdate
 
 # Rounding in half precision stays below this; a change that matters does not.
 _ROUNDING = 0.02
@@ -61,6 +59,9 @@ def suspicions(
     """
     if head is None or head.out_features < 2:
         return ()
+    if update.local is not None and (not update.local.adds_gradients or update.local.weight_decay):
+        # Only sums of gradients bear the marks of gradients.
+        return ()
     names = {id(value): name for name, value in model.named_parameters()}
     weight = update.tensors.get(names.get(id(head.weight), ""))
     bias = update.tensors.get(names.get(id(head.bias), ""))
@@ -80,33 +81,6 @@ def contradictions(notes: Iterable[str]) -> tuple[str, ...]:
     return tuple(note for note in notes if note not in (CHANGED, TOO_LARGE, TOO_MANY))
 
 
-def is_cross_entropy(loss: Loss) -> bool:
-    """Whether `loss` is known to be the mean of softmax cross-entropy."""
-    return loss is functional.cross_entropy or (isinstance(loss, nn.CrossEntropyLoss) and loss.reduction == "mean")
-
-
-def find_head(model: nn.Module, probe: Tensor) -> nn.Linear | None:
-    """The linear layer whose output *is* the model's output, if its weights serve nowhere else."""
-    found: list[tuple[nn.Module, Tensor]] = []
-
-    def record(module: nn.Module, _received: tuple[Tensor, ...], output: Tensor) -> None:
-        found.append((module, output))
-
-    state = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with ExitStack() as stack, torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.Linear):
-                stack.callback(module.register_forward_hook(record).remove)
-        output = torch.func.functional_call(model, state, (probe,))
-    heads = [module for module, value in found if value.shape == output.shape and torch.equal(value, output)]
-    if not heads or not isinstance(heads[-1], nn.Linear):
-        return None
-    head = heads[-1]
-    uses = sum(module is head for module, _output in found)
-    owners = sum(value is head.weight for _name, value in model.named_parameters(remove_duplicate=False))
-    return head if uses == owners == 1 else None
-
-
 def _of_bias(
     head: nn.Linear, update: SharedUpdate, weight: Tensor, bias: Tensor, num_examples: int | None
 ) -> tuple[str, ...]:
@@ -122,9 +96,9 @@ def _of_bias(
     if num_examples is not None and int((bias < -_ROUNDING * bias.abs().max()).sum()) > num_examples:
         return (TOO_MANY,)
     if update.kind == "delta":
-        if update.local is None or update.local.steps > 1:
+        if update.local is None or not update.local.is_one_step(num_examples):
             return ()
-        bias = bias / update.local.lr
+        bias = bias / update.local.total_rate(1)
     if float(bias.abs().sum()) > 2 * (1 + _ROUNDING):
         return (TOO_LARGE,)
     # The distance from rank one tells how many digits the shared numbers have.

@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from leakscope import rng as random
 from leakscope.attack import Attack
 from leakscope.attacks.idlg import idlg
-from leakscope.client import share
+from leakscope.client import harden, share
+from leakscope.defence import Defence, Hardened
 from leakscope.errors import KnowledgeError
 from leakscope.metrics import Metric, guess_baseline, score
 from leakscope.models import build
 from leakscope.threat import observe
 from leakscope.types import (
     Batch,
-    Defence,
     Knowledge,
     Observation,
     Reconstruction,
@@ -117,11 +117,13 @@ def check_defence(defence: Defence, *, problem: ContractProblem | None = None, m
     """Check the promises of a defence, and that it lowers what an unaware attacker gets."""
     given = problem or smallest_problem()
     name = defence.name
-    assert isinstance(defence, Defence), f"{defence!r} lacks a member of the Defence protocol"
+    assert isinstance(defence, Defence), f"{defence!r} is not a leakscope.defence.Defence"
     assert name, "a defence needs a name"
     assert defence.paper, f"{name}: a defence needs its paper"
     assert pickle.loads(pickle.dumps(defence)) == defence, f"{name}: does not survive the way to a worker process"
-    model = defence.harden(given.model)
+    model = harden(given.model, defence, seed=2)
+    changed = model.client is not given.model
+    assert changed == defence.changes_network, f"{name}: changes_network must be {changed}"
     plain = observe(given.model, _shared(given.model, given.batch), scenario="A", truth=given.batch)
     with _untouched(plain, batch=given.batch):
         update = share(model, given.batch, defence=defence, seed=2)
@@ -147,11 +149,11 @@ def _check_same_form(name: str, plain: SharedUpdate, update: SharedUpdate) -> No
 
 
 def _check_lowers(
-    defence: Defence, given: ContractProblem, model: nn.Module, update: SharedUpdate, margin_db: float
+    defence: Defence, given: ContractProblem, model: Hardened, update: SharedUpdate, margin_db: float
 ) -> None:
     attack = idlg(steps=30, retries=0)
     reached = []
-    for network, shared in ((given.model, _shared(given.model, given.batch)), (model, update)):
+    for network, shared in ((given.model, _shared(given.model, given.batch)), (model.server, update)):
         seen = observe(network, shared, scenario="A", truth=given.batch)
         reached.append(float(score(attack.reconstruct(seen, seed=4), given.batch).psnr.min()))
     assert reached[1] <= reached[0] - margin_db, (
@@ -176,7 +178,7 @@ def check_metric(metric: Metric, *, seed: int = 0) -> None:
     assert bool(closer.all()), f"{metric.name}: nearly identical images are not better than noise"
 
 
-def _shared(model: nn.Module, batch: Batch) -> SharedUpdate:
+def _shared(model: nn.Module | Hardened, batch: Batch) -> SharedUpdate:
     update = share(model, batch, seed=2)
     assert isinstance(update, SharedUpdate)
     return update

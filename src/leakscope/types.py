@@ -8,20 +8,50 @@ One direction: an attack receives an `Observation` and never the private `Batch`
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from leakscope.errors import BadInputError, UsageError
-
-if TYPE_CHECKING:
-    from leakscope.attack import Attack
+from leakscope.errors import BadInputError, UsageError, suggest
+from leakscope.local_training import LocalTraining as LocalTraining  # callers know it from here
+from leakscope.local_training import Order
+from leakscope.tasks import Classification, Task
 
 Tensors = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class OutputLoss:
+    """A loss that takes what the network returned, unprocessed; any other loss takes its scores."""
+
+    function: Callable[[Any, Tensor], Tensor]
+
+    def __call__(self, output: Any, targets: Tensor) -> Tensor:
+        """The mean loss."""
+        return self.function(output, targets)
+
+
+# Side of a square picture, or (height, width).
+PictureSize = int | tuple[int, int]
+
+
+def height_width(size: PictureSize, *, label: str = "size", largest: int | None = None) -> tuple[int, int]:
+    """Height and width of a picture: one number is the side of a square.
+
+    Example:
+        >>> height_width(32), height_width((32, 100))
+        ((32, 32), (32, 100))
+    """
+    pair = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
+    whole = all(isinstance(side, int) and not isinstance(side, bool) and side >= 1 for side in pair)
+    if len(pair) != 2 or not whole or (largest is not None and max(pair) > largest):
+        limit = "≥ 1" if largest is None else f"from 1 to {largest}"
+        raise UsageError(f"{label} must be a whole number {limit}, or a pair (height, width) of them, got {size!r}")
+    return pair[0], pair[1]
 
 
 class Knowledge(enum.Enum):
@@ -98,27 +128,6 @@ def _check_range(inputs: Tensor, bounds: tuple[float, float] | None) -> None:
 
 
 @dataclass(frozen=True)
-class LocalTraining:
-    """Plain local SGD: `steps` steps of `batch_size` examples in order, wrapping round."""
-
-    lr: float
-    steps: int = 1
-    batch_size: int = 1
-
-    def __post_init__(self) -> None:
-        if not (self.lr > 0) or self.steps < 1 or self.batch_size < 1:
-            raise UsageError(
-                "LocalTraining needs lr > 0, steps ≥ 1 and batch_size ≥ 1, "
-                f"got lr={self.lr}, steps={self.steps}, batch_size={self.batch_size}"
-            )
-
-    def indices(self, step: int, count: int) -> list[int]:
-        """Positions of the examples used in `step`, out of `count`."""
-        first = step * self.batch_size
-        return [(first + i) % count for i in range(min(self.batch_size, count))]
-
-
-@dataclass(frozen=True)
 class SharedUpdate:
     """What one client sends: a mean gradient, or a weight delta (after − before).
 
@@ -159,7 +168,13 @@ class SealedUpdate:
 class Observation:
     """All that a server in `scenario` sees. A field is None when it was not granted.
 
-    `contradictions` are those of the notes by which the update is not what it was declared to be.
+    Attributes:
+        loss: what the client trained with; takes the scores of the network and the targets.
+        contradictions: those of the notes by which the update is not what it was declared to be.
+        task: what the network is for: how its output is checked and decoded.
+        order: positions of the examples of every local step, where that order was granted and is not the plain one.
+        earlier: what the same client sent in earlier rounds, oldest first, each with its own global model.
+        secret: what a malicious server kept when it crafted the model.
     """
 
     model: nn.Module
@@ -176,6 +191,10 @@ class Observation:
     batch_statistics: Tensors | None = None
     notes: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+    task: Task = field(default_factory=Classification)
+    order: Order | None = None
+    earlier: tuple[Observation, ...] = ()
+    secret: object = None
 
     @property
     def device(self) -> torch.device:
@@ -189,11 +208,24 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class JointExamples:
+    """All different examples behind several updates of one client.
+
+    `members` holds, for every update, the places of its examples in `inputs` and `targets`, oldest first.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    members: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class Reconstruction:
     """What an attack returned. `loss` is the matching distance *at* `inputs` and `targets`.
 
     `history` is that distance along the run; `target_probabilities` holds soft labels where
-    an attack optimised them, and is then what the loss was computed with.
+    an attack optimised them, and is then what the loss was computed with. Where updates of several
+    rounds were matched together, `joint` holds all their examples: `loss` is the distance of all updates there.
     """
 
     inputs: Tensor
@@ -204,24 +236,67 @@ class Reconstruction:
     target_probabilities: Tensor | None = None
     evaluations: int = 0
     notes: tuple[str, ...] = ()
+    joint: JointExamples | None = None
 
 
 @dataclass(frozen=True)
 class Scores:
-    """One value per private example, after optimal assignment.
+    """One value per private example and metric, after optimal assignment.
 
-    `assignment[i]` is the reconstruction paired with example i, −1 when there was none.
+    `scores["psnr"]`, `scores.psnr` and `scores.metrics["psnr"]` are the same tensor [n]. `len(scores)` is the number of
+    examples, not of metrics: those are `scores.names()`.
+
+    Attributes:
+        metrics: name → one value per example.
+        label_correct: whether the label beside each reconstruction is that of the example, bool [n].
+        assignment: the reconstruction paired with each example, −1 when there was none.
     """
 
-    psnr: Tensor
-    ssim: Tensor
-    mse: Tensor
+    metrics: Tensors
     label_correct: Tensor
     assignment: Tensor
-    lpips: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.psnr)
+        return len(self.assignment)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.metrics:
+            raise UsageError(f"{name!r} was not measured.{suggest(name, self.metrics)}")
+        return self.metrics[name]
+
+    def names(self) -> tuple[str, ...]:
+        """What was measured."""
+        return tuple(self.metrics)
+
+    @property
+    def psnr(self) -> Tensor:
+        """Peak signal-to-noise ratio in dB."""
+        return self["psnr"]
+
+    @property
+    def ssim(self) -> Tensor:
+        """Structural similarity."""
+        return self["ssim"]
+
+    @property
+    def mse(self) -> Tensor:
+        """Mean squared error."""
+        return self["mse"]
+
+    @property
+    def lpips(self) -> Tensor | None:
+        """Learned perceptual distance; None when it was not measured."""
+        return self.metrics.get("lpips")
+
+    @classmethod
+    def join(cls, parts: Sequence[Scores]) -> Scores:
+        """The scores of several victims one after the other, in the metrics that all of them have."""
+        names = [name for name in parts[0].metrics if all(name in part.metrics for part in parts)]
+        return cls(
+            metrics={name: torch.cat([part.metrics[name] for part in parts]) for name in names},
+            label_correct=torch.cat([part.label_correct for part in parts]),
+            assignment=torch.cat([part.assignment for part in parts]),
+        )
 
 
 @dataclass(frozen=True)
@@ -229,7 +304,9 @@ class AuditResult:
     """One cell: an attack on one or more victims under one defence and scenario.
 
     `adaptive` marks the attacker who knows the defence. `baseline_psnr` is what a guesser
-    without the update reaches on the same examples, so leakage can be read above chance.
+    without the update reaches on the same examples, so leakage can be read above chance. Where a defence
+    changed the pictures, `scores` are against the originals and `trained_scores` against what was trained on.
+    Several rounds are rows of the same result. `also` holds what attackers did whom the defence names as stronger.
     """
 
     attack: str
@@ -244,42 +321,10 @@ class AuditResult:
     history: tuple[float, ...] = ()
     evaluations: int = 0
     seconds: float = 0.0
-    peak_mb: float = 0.0
     reconstruction: Tensor | None = None
     truth: Tensor | None = None
     notes: tuple[str, ...] = ()
-
-
-class ClientStep(Protocol):
-    """What a client computes on its own data before it shares anything."""
-
-    def __call__(self, model: nn.Module, batch: Batch, rng: Generator) -> SharedUpdate | SealedUpdate:
-        """Return what is shared; neither `model` nor `batch` is changed."""
-        ...
-
-
-@runtime_checkable
-class Defence(Protocol):
-    """Changes the network, the client's step, or both; and knows the attacker who knows it."""
-
-    @property
-    def name(self) -> str:
-        """Name in kebab-case, as in the registry."""
-        ...
-
-    @property
-    def paper(self) -> str:
-        """Authors, title and year of what is implemented."""
-        ...
-
-    def harden(self, model: nn.Module) -> nn.Module:
-        """Return the network the federation trains under this defence."""
-        ...
-
-    def wrap(self, step: ClientStep) -> ClientStep:
-        """Return the client step under this defence."""
-        ...
-
-    def adapt(self, attack: Attack) -> Attack:
-        """Return `attack` as run by someone who knows this defence is on."""
-        ...
+    trained_scores: Scores | None = None
+    rounds: int = 1
+    server: Literal["honest", "malicious"] = "honest"
+    also: tuple[AuditResult, ...] = ()

@@ -12,11 +12,11 @@ from torch import nn
 
 from leakscope.attacks.agic import Agic, agic, one_batch_cosine
 from leakscope.attacks.agic_epochs import recognise
+from leakscope.attacks.shared_examples import match_examples, pooled_errors, shared_examples
 from leakscope.client import share
 from leakscope.defences.prune import prune
 from leakscope.errors import BadInputError, KnowledgeError, UsageError
 from leakscope.matching.distances import Cosine
-from leakscope.matching.epochs import match_examples, pooled_errors, shared_examples
 from leakscope.matching.layer_weights import LayerWeighted
 from leakscope.matching.optimisers import Adam
 from leakscope.matching.schedules import three_drops
@@ -247,3 +247,76 @@ def test_epochs_of_another_client_are_refused():
         agic(steps=2).reconstruct_epochs([])
     with pytest.raises(UsageError, match="not decreasing"):
         agic(steps=2).reconstruct_epochs([seen, seen], epochs=[1, 0])
+
+
+def two_rounds(seed=0, *, local=None):
+    """What a client sent in two rounds about the same two pictures, the earlier one inside the later."""
+    model, batch = narrow_network(seed), pictures(2, seed=seed + 10, side=12)
+    earlier, later = (look(one, batch, local=local) for one in (model, later_round(model, seed=seed)))
+    return replace(later, earlier=(earlier,)), batch
+
+
+def test_earlier_rounds_of_a_client_are_used_with_the_latest():
+    seen, batch = two_rounds()
+    attack = agic(steps=60, pre_steps=40, beta=2.0)
+    assert attack.joins_rounds
+    found = attack.reconstruct(seen, 3)
+    both = attack.reconstruct_epochs([*seen.earlier, seen], 3)
+    assert torch.equal(found.inputs, both.of_update(1).inputs)
+    assert (found.loss, found.history, found.status) == (both.joint.loss, both.joint.history, Status.OK)
+    alone = attack.reconstruct(replace(seen, earlier=()), 3)
+    assert alone.joint is None
+    assert float(score(found, batch).psnr.mean()) > float(score(alone, batch).psnr.mean()) + 0.5
+
+
+def test_the_loss_over_several_rounds_is_computed_again_from_what_is_given():
+    all_three, model = pictures(3, seed=6), small_network()
+    parts = [Batch(all_three.inputs[row], all_three.targets[row]) for row in ([0, 1], [1, 2])]
+    earlier, later = (look(one, part) for one, part in zip((model, later_round(model, seed=1)), parts, strict=True))
+    seen = replace(later, earlier=(earlier,))
+    attack = agic(steps=15, pre_steps=20, gammas=(1.0, 0.5))
+    found = attack.reconstruct(seen, seed=2)
+    assert found.inputs.shape == (2, 1, 8, 8)
+    assert found.joint is not None
+    assert found.joint.members == ((0, 1), (1, 2))
+    assert attack.evaluate(seen, found) == found.loss
+    # The example that only the latest update shows counts too, and so does the other one's label.
+    darker = found.inputs.clone()
+    darker[1] *= 0.5
+    assert attack.evaluate(seen, replace(found, inputs=darker)) != found.loss
+    other = torch.tensor([5, 2])
+    assert attack.evaluate(seen, replace(found, targets=other)) != found.loss
+    with pytest.raises(BadInputError, match="earlier rounds"):
+        attack.evaluate(later, found)
+
+
+def test_victims_with_and_without_earlier_rounds_run_side_by_side():
+    seen, _batch = two_rounds()
+    later, attack = replace(seen, earlier=()), agic(steps=6, pre_steps=6)
+    mixed = attack.reconstruct([later, seen, later], seed=1)
+    lockstep = attack.reconstruct([later, later], seed=1)
+    assert [one.joint is None for one in mixed] == [True, False, True]
+    assert torch.equal(mixed[0].inputs, lockstep[0].inputs)
+    assert torch.equal(mixed[2].inputs, lockstep[1].inputs)
+    for one, found in zip((later, seen, later), mixed, strict=True):
+        assert attack.evaluate(one, found) == found.loss
+
+
+def test_only_the_joint_run_is_watched():
+    seen, _batch = two_rounds()
+    steps = []
+    agic(steps=5, pre_steps=7).reconstruct(seen, watch=lambda step, images, distance: steps.append(step))
+    assert steps == list(range(5))
+
+
+def test_an_update_that_contradicts_itself_spoils_the_joint_result():
+    seen, _batch = two_rounds()
+    said = "the earlier update cannot be a gradient"
+    odd = replace(seen.earlier[0], contradictions=(said,), notes=(*seen.earlier[0].notes, said))
+    # One step explains nothing: only then does a contradiction count.
+    attack = agic(steps=2, pre_steps=2, lr=1e-3)
+    assert attack.reconstruct(seen, 3).status is Status.OK
+    found = attack.reconstruct(replace(seen, earlier=(odd,)), 3)
+    assert found.status is Status.DIVERGED
+    assert found.notes.count(said) == 1
+    assert "contradicts" in found.notes[-1]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leakscope import files
-from leakscope.cli import progress
+from leakscope import files, progress
 from leakscope.errors import StorageError
 
 Command = Callable[..., tuple[int, str, str]]
@@ -34,14 +33,14 @@ def test_an_attack_too_weak_for_the_whole_update_is_inconclusive(command: Comman
 def test_every_finished_attack_tells_the_time_left_and_so_does_each_step(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_LINE_EVERY", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     _, _, err = command(*QUICK, "--attack", "inverting-gradients:steps=2")
     lines = err.splitlines()
     attacks = [line for line in lines if "distance" not in line]
     assert [line.split(",")[0] for line in attacks] == [
         "[1/4] everything", "[2/4] alone fc1", "[3/4] alone fc2", "[4/4] alone fc3"
     ]  # fmt: skip
-    assert all(line.endswith(" s left") for line in attacks[:-1])
+    assert all(line.endswith(" left") for line in attacks[:-1])
     assert attacks[-1] == "[4/4] alone fc3"
     assert sum(line.startswith("[1/2] distance ") for line in lines) == 4
 

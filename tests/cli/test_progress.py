@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import io
+import re
+
 import pytest
 import torch
 
+from leakscope import progress
 from leakscope.attacks.fc_inversion import fc_inversion
 from leakscope.attacks.idlg import idlg
-from leakscope.cli import progress
+from leakscope.cli.progress import count_steps
 from leakscope.client import share
+from leakscope.progress import show_progress
 from leakscope.testing import smallest_problem
 from leakscope.threat import observe
 
@@ -17,22 +22,23 @@ def _seen():
 
 
 def test_lines_tell_step_and_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress, "_LINE_EVERY", 0.0)
-    with progress.watching(idlg(steps=2, retries=0)) as run:
-        run(_seen(), 0)
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
+    attack = idlg(steps=2, retries=0)
+    with show_progress() as shown, count_steps(shown, attack) as watch:
+        attack.reconstruct(_seen(), 0, watch=watch)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("[1/40] distance ")
-    assert lines[0].endswith("s left")
+    assert re.fullmatch(r"\[1/40\] distance \S+, \d+:\d\d:\d\d left", lines[0])
 
 
 def test_watching_changes_nothing() -> None:
-    seen = _seen()
-    with progress.watching(idlg(steps=2, retries=0)) as run:
-        watched = run(seen, 0)
-    assert torch.equal(watched.inputs, idlg(steps=2, retries=0).reconstruct(seen, 0).inputs)
+    seen, attack = _seen(), idlg(steps=2, retries=0)
+    with show_progress(io.StringIO()) as shown, count_steps(shown, attack) as watch:
+        watched = attack.reconstruct(seen, 0, watch=watch)
+    assert torch.equal(watched.inputs, attack.reconstruct(seen, 0).inputs)
 
 
-def test_a_closed_form_has_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.watching(fc_inversion()) as run:
-        run(_seen(), 0)
-    assert capsys.readouterr().err == ""
+def test_a_closed_form_has_nothing_to_show() -> None:
+    stream = io.StringIO()
+    with show_progress(stream) as shown, count_steps(shown, fc_inversion()) as watch:
+        assert watch is None
+    assert stream.getvalue() == ""

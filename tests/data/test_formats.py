@@ -144,8 +144,12 @@ RGB = np.random.default_rng(2).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
         (RGB, np.arange(19) % 10, "expected 20 whole-number labels"),
         (RGB, np.arange(20) - 1, "labels ≥ 0"),
         (RGB, np.arange(20), "hold label 19; expected 0 … 9"),
-        (RGB, np.array([object()] * 20), "pickled objects, which are never read"),
-        (np.zeros((5000, 32, 32, 3), np.uint8), np.zeros(5000, np.int64), "grows more than 20 times"),
+        (RGB, np.array([object()] * 20), "holds Python objects, which only pickle can read"),
+        (
+            np.zeros((5000, 32, 32, 3), np.uint8),
+            np.zeros(5000, np.int64),
+            r"expands .* times .*, at most 20 is allowed",
+        ),
     ],
 )
 def test_unfit_arrays_are_bad_input(tmp_path: Path, images: np.ndarray, labels: np.ndarray, message: str) -> None:
@@ -156,7 +160,7 @@ def test_unfit_arrays_are_bad_input(tmp_path: Path, images: np.ndarray, labels: 
 
 def test_missing_arrays_are_listed(tmp_path: Path) -> None:
     save_npz(tmp_path, images=RGB)
-    with pytest.raises(BadInputError, match=r"expected arrays x_test and y_test .* got \['images.npy'\]"):
+    with pytest.raises(BadInputError, match=r"expected arrays x_test and y_test .* got images$"):
         data.load("cifar10", root=tmp_path)
 
 
@@ -167,7 +171,7 @@ def test_a_header_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "cifar10.npz", "w") as archive:
         archive.writestr("x_test.npy", header + struct.pack("<H", len(text)) + text + b"\x00" * 8)
         archive.writestr("y_test.npy", b"")
-    with pytest.raises(BadInputError, match="not what it stores"):
+    with pytest.raises(BadInputError, match=r"x_test.* needs 3,000,000,000,000 bytes, the file holds 8"):
         data.load("cifar10", root=tmp_path)
 
 

@@ -1,20 +1,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from torch import nn
+from torch.nn import functional
 
 from leakscope.attacks.idlg import idlg
-from leakscope.defences.base import rewritten
+from leakscope.defence import ClientHooks, Defence, Hardened
+from leakscope.defences.base import UpdateDefence
 from leakscope.defences.chain import chain
 from leakscope.defences.clip import clip
 from leakscope.defences.noise import gaussian_noise, laplacian_noise
 from leakscope.defences.prune import prune
-from leakscope.errors import UsageError
+from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
 from leakscope.rng import generator, normal
@@ -42,12 +46,128 @@ IDENTITIES = {
 sizes = st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3)
 
 
+@dataclass(frozen=True)
+class Sealing(Defence):
+    """Sends a sealed update whatever was computed."""
+
+    sealed: SealedUpdate
+    name: str = "sealing"
+    paper: str = "none"
+
+    def hooks(self):
+        return ClientHooks(update=lambda update, rng: self.sealed)
+
+    def adapt(self, attack):
+        return attack
+
+
+@dataclass(frozen=True)
+class Negated(UpdateDefence):
+    """Turns every sign."""
+
+    name: str = "negated"
+    paper: str = "none"
+
+    def rewrite(self, tensors, rng):
+        return {name: -value for name, value in tensors.items()}
+
+    def adapt(self, attack):
+        return attack
+
+
+@dataclass(frozen=True)
+class Wrapping(Defence):
+    """Puts a layer behind the network, which the client keeps for itself where `private`."""
+
+    private: bool = False
+    loss: bool = False
+    name: str = "wrapping"
+    paper: str = "none"
+    changes_network: bool = True
+
+    def harden(self, model, *, seed=0):
+        inner = list(model) if isinstance(model, nn.Sequential) else [model]
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            client = nn.Sequential(*inner, nn.Linear(4, 4).double())
+        place = len(client) - 1
+        if not self.private:
+            return Hardened(client, client, own_loss if self.loss else None)
+        names = frozenset({f"{place}.weight", f"{place}.bias"})
+        return Hardened(client, nn.Sequential(*inner), own_loss if self.loss else None, names)
+
+    def adapt(self, attack):
+        return attack
+
+
+@dataclass(frozen=True)
+class Renaming(Wrapping):
+    """Moves the network into a part of another one."""
+
+    name: str = "renaming"
+
+    def harden(self, model, *, seed=0):
+        moved = nn.Sequential(nn.Identity(), model)
+        return Hardened(moved, moved)
+
+
+def own_loss(output, targets):
+    return functional.cross_entropy(output, targets)
+
+
+def test_a_chain_hardens_the_clients_side_of_the_part_before_and_keeps_private_names_apart():
+    model = dense()
+    found = chain(Wrapping(private=True), Wrapping()).harden(model, seed=3)
+    assert found.private == {"4.weight", "4.bias"}
+    assert [name for name, _ in found.client.named_children()] == ["0", "1", "2", "3", "4", "5"]
+    # The server has what the second part added and nothing of what the first keeps.
+    assert [name for name, _ in found.server.named_children()] == ["0", "1", "2", "3", "4"]
+    assert not any(value is found.client[4].weight for value in found.server.parameters())
+    assert chain(Wrapping(private=True), clip(1.0)).changes_network
+    update = shared(found, batch_of([1, 2]))
+    assert not found.private & set(update.tensors)
+
+
+def test_a_chain_refuses_two_losses_and_private_names_that_a_later_part_changes():
+    with pytest.raises(UsageError, match="only one defence of a chain may bring a loss"):
+        chain(Wrapping(loss=True), Wrapping(loss=True)).harden(dense())
+    assert chain(Wrapping(loss=True), Wrapping()).harden(dense()).loss is own_loss
+    with pytest.raises(UnsuitableError, match=r"renames '4.bias'.*last"):
+        chain(Wrapping(private=True), Renaming()).harden(dense())
+
+
+def test_chained_hooks_act_in_order_in_every_place():
+    calls = []
+
+    @dataclass(frozen=True)
+    class Tracing(Defence):
+        name: str
+        paper: str = "none"
+
+        def hooks(self):
+            def noted(place):
+                def hook(value, _context):
+                    calls.append((place, self.name))
+                    return value
+
+                return hook
+
+            return ClientHooks(noted("batch"), noted("examples"), noted("gradient"), noted("update"))
+
+        def adapt(self, attack):
+            return attack
+
+    shared(dense(), batch_of([1, 2]), defence=chain(Tracing("a"), clip(1.0), Tracing("b")))
+    assert calls == [(place, name) for place in ("batch", "examples", "gradient", "update") for name in "ab"]
+
+
 def applied(defence, tensors, seed=0):
     """What `defence` makes of an update that holds `tensors`."""
-    step = defence.wrap(lambda model, batch, rng: SharedUpdate("gradient", tensors, num_examples=1))
-    update = step(dense(), batch_of([0]), generator(seed))
-    assert isinstance(update, SharedUpdate)
-    return update.tensors
+    update = SharedUpdate("gradient", tensors, num_examples=1)
+    hook = defence.hooks().update
+    found = update if hook is None else hook(update, generator(seed))
+    assert isinstance(found, SharedUpdate)
+    return found.tensors
 
 
 def maps(shapes, seed):
@@ -78,9 +198,12 @@ def test_a_defence_is_deterministic_by_seed_and_leaves_its_input_alone(defence):
 @pytest.mark.parametrize("defence", DEFENCES.values(), ids=DEFENCES)
 def test_a_sealed_update_passes_untouched_and_the_network_stays(defence):
     sealed = SealedUpdate("test", b"x")
-    assert defence.wrap(lambda model, batch, rng: sealed)(dense(), batch_of([0]), generator(0)) is sealed
+    hook = chain(Sealing(sealed), defence).hooks().update
+    assert hook is not None
+    assert hook(SharedUpdate("gradient", {"a": torch.ones(2)}), generator(0)) is sealed
     model = dense()
-    assert defence.harden(model) is model
+    assert defence.harden(model) == Hardened(model, model)
+    assert not defence.changes_network
 
 
 @given(sizes, st.floats(0, 0.99), st.integers(0, 99))
@@ -185,11 +308,12 @@ def test_impossible_scales_are_refused(value):
         prune(value)
 
 
-def test_a_rewritten_step_keeps_what_belongs_to_the_update():
+def test_rewriting_keeps_what_belongs_to_the_update():
     local = LocalTraining(lr=0.1)
     update = SharedUpdate("delta", {"a": torch.ones(2)}, num_examples=3, local=local, buffers={"b": torch.zeros(1)})
-    step = rewritten(lambda model, batch, rng: update, lambda tensors, rng: {k: -v for k, v in tensors.items()})
-    found = step(dense(), batch_of([0]), generator(0))
+    hook = Negated().hooks().update
+    assert hook is not None
+    found = hook(update, generator(0))
     assert isinstance(found, SharedUpdate)
     assert (found.kind, found.num_examples, found.local) == ("delta", 3, local)
     assert list(found.buffers) == ["b"]

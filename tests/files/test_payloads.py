@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from leakscope.errors import BadInputError
-from leakscope.files import child, load_state, load_update, torch_reader
+from leakscope.files import load_state, load_update, torch_reader
+from leakscope.files import torch_child as child
 
 
 class _Touch:

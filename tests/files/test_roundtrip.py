@@ -20,7 +20,16 @@ from leakscope.types import LocalTraining, SharedUpdate
 
 _NAMES = st.from_regex(r"[a-zé_]{1,8}(\.[a-z0-9]{1,4}){0,2}", fullmatch=True)
 _DTYPES = st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool])
-_LOCAL = st.builds(LocalTraining, lr=st.floats(1e-9, 1e3), steps=st.integers(1, 99), batch_size=st.integers(1, 99))
+_AMOUNT = {"lr": st.floats(1e-9, 1e3), "batch_size": st.integers(1, 99), "weight_decay": st.floats(0, 1)}
+_SHARE = st.floats(0.01, 0.99)
+_LOCAL = st.one_of(
+    st.builds(LocalTraining, **_AMOUNT, steps=st.integers(1, 99), shuffle=st.booleans()),
+    st.builds(LocalTraining, **_AMOUNT, epochs=st.integers(1, 9), drop_last=st.booleans(), momentum=_SHARE,
+              dampening=_SHARE, schedule=st.just("step"), decay_every=st.integers(1, 9), decay_factor=_SHARE),
+    st.builds(LocalTraining, **_AMOUNT, momentum=_SHARE, nesterov=st.booleans(), schedule=st.just("linear")),
+    st.builds(LocalTraining, **_AMOUNT, optimiser=st.sampled_from(["adam", "adamw"]), betas=st.tuples(_SHARE, _SHARE),
+              eps=st.floats(1e-12, 1e-2), schedule=st.just("cosine"), final_fraction=_SHARE),
+)  # fmt: skip
 
 
 @st.composite
@@ -97,6 +106,10 @@ _MANIFEST = {"format": 1, "kind": "delta", "num_examples": None, "local": None, 
         (_MANIFEST | {"format": 2}, "at 'format'.* update leakscope"),
         (_MANIFEST | {"num_examples": 0}, "at 'num_examples'"),
         (_MANIFEST | {"local": {"lr": -1.0, "steps": 1, "batch_size": 1}}, "at 'local.lr'"),
+        (_MANIFEST | {"local": {"lr": 0.1, "moment": 0.9}}, "at 'local.moment'.* update leakscope"),
+        (_MANIFEST | {"local": {"lr": 0.1, "optimiser": "adm"}}, "at 'local'.*Did you mean 'adam'"),
+        (_MANIFEST | {"local": {"lr": 0.1, "optimiser": "adam", "momentum": 0.9}}, "momentum has no effect"),
+        (_MANIFEST | {"local": {"lr": 0.1, "steps": 1, "epochs": 1}}, "steps or epochs"),
         (_MANIFEST | {"num_exmaples": 1}, "at 'num_exmaples'"),
         (_MANIFEST | {"tensors": ["v"]}, "other tensors"),
         (_MANIFEST | {"tensors": ["w", "w"]}, "other tensors"),
@@ -151,3 +164,18 @@ def test_wrong_arguments_are_usage_errors(put, samples) -> None:
         load_update(path, budget_mb=0)
     with pytest.raises(UsageError, match="expected a path"):
         load_update(3)  # type: ignore[arg-type]
+
+
+def test_local_training_as_0_1_wrote_it_loads(put) -> None:
+    local = {"lr": 0.1, "steps": 3, "batch_size": 2}
+    manifest = json.dumps(_MANIFEST | {"local": local, "leakscope": "0.1.0"})
+    data = safetensors.torch.save({"w": torch.ones(1)}, metadata={"leakscope": manifest})
+    assert load_update(put("u.safetensors", data)).local == LocalTraining(0.1, 3, 2)
+
+
+def test_plain_sgd_is_written_as_0_1_reads_it(tmp_path: Path) -> None:
+    update = SharedUpdate("delta", {"w": torch.ones(2)}, local=LocalTraining(0.1, 3, 2))
+    path = save_update(tmp_path / "u.safetensors", update)
+    with safetensors.safe_open(path, "pt") as file:
+        stored = json.loads(file.metadata()["leakscope"])
+    assert stored["local"] == {"lr": 0.1, "steps": 3, "batch_size": 2}

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine, SquaredL2
-from leakscope.matching.engine import Problem, Stop, run
+from leakscope.matching.engine import run
 from leakscope.matching.lbfgs import LBFGS
+from leakscope.matching.objective import Objective
 from leakscope.matching.optimisers import SGD, Adam, Evaluation, Optimiser, State
 from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.problem import Part, Problem, Stop, plain_distance
 from leakscope.matching.replays import AsKnown
 from leakscope.rng import generator, uniform
 from leakscope.types import Status
@@ -21,9 +23,8 @@ OPTIMISERS = {"adam": Adam(lr=0.05), "sgd": SGD(lr=0.02), "lbfgs": LBFGS(inner=1
 
 def problem_of(optimiser, *, seen=None, steps=12, stop=None, distance=None, penalties=(), model=None):
     seen = seen or [seen_of(model or dense(), batch_of([2]))]
-    return Problem(
-        seen, Pixels(), AsKnown(), distance or SquaredL2(), penalties, optimiser, steps=steps, stop=stop or Stop()
-    )
+    part = Part(seen, distance or SquaredL2())
+    return Problem((part,), Pixels(), AsKnown(), penalties, optimiser, steps=steps, stop=stop or Stop())
 
 
 def starts(groups: int, *, seed: int = 3) -> torch.Tensor:
@@ -143,6 +144,8 @@ def test_victims_of_one_model_are_matched_each_with_its_own_update():
     outcome = run(both, {"inputs": begin}, torch.tensor([[1], [1], [3], [3]]))
     for row, victim in enumerate([victims[0]] * 2 + [victims[1]] * 2):
         torch.testing.assert_close(outcome.images[row], victim.inputs, rtol=0, atol=2e-2)
+        own = problem_of(LBFGS(), seen=[seen_of(model, victim)])
+        assert torch.equal(outcome.distance[row], plain_distance(own, outcome.images[row], victim.targets))
 
 
 def test_a_run_ends_when_every_group_is_close_enough():
@@ -206,7 +209,7 @@ def test_batch_normalisation_in_either_mode_is_matched_without_touching_the_mode
     begin = uniform((1, 2, 1, 6, 6), generator(0), like=torch.empty(0, dtype=torch.float64))
     outcome = run(problem_of(Adam(lr=0.05), seen=[seen], distance=Cosine()), {"inputs": begin}, torch.tensor([[2, 1]]))
     assert float(outcome.distance) < float(outcome.history[0])
-    assert outcome.route.startswith("plain" if training else "structured")
+    assert outcome.routes[0].startswith("plain" if training else "structured")
     assert all(torch.equal(value, before[name]) for name, value in seen.model.state_dict().items())
 
 
@@ -239,7 +242,7 @@ class Dimmed:
 
 def test_a_candidate_of_several_variables_with_labels_of_its_own():
     seen = seen_of(dense(), batch_of([2]))
-    problem = Problem([seen], Dimmed(), AsKnown(), SquaredL2(), (TotalVariation(1e-6),), LBFGS(), steps=12)
+    problem = Problem((Part([seen], SquaredL2()),), Dimmed(), AsKnown(), (TotalVariation(1e-6),), LBFGS(), steps=12)
     start = {name: value[None] for name, value in Dimmed().start(seen, 1, generator(0)).items()}
     outcome = run(problem, start, None)
     assert float(outcome.distance[0]) < 1e-3 * float(outcome.history[0, 0])
@@ -266,3 +269,112 @@ def test_a_population_is_measured_without_gradients():
 
     run(problem_of(Population()), {"inputs": starts(1)}, labels(1))
     torch.testing.assert_close(found["many"], torch.cat(found["each"]))
+
+
+def three_rounds(*, weights=(1.0, 0.3, 2.0)):
+    """Three updates over four examples: the second is behind all of them, the fourth behind the last alone."""
+    rows = ([0, 1], [1, 2], [3, 1])
+    everything = batch_of([2, 1, 0, 3])
+    parts = []
+    for place, (row, weight) in enumerate(zip(rows, weights, strict=True)):
+        batch = replace(everything, inputs=everything.inputs[row], targets=everything.targets[row])
+        model = convolutional(seed=place) if place == 1 else dense(seed=place)
+        parts.append(Part([seen_of(model, batch)], SquaredL2(), torch.tensor(row), weight))
+    return everything, tuple(parts)
+
+
+def joint_problem(parts, *, penalties=(), optimiser=None, steps=12, candidate=None):
+    return Problem(parts, candidate or Pixels(), AsKnown(), penalties, optimiser or Adam(lr=0.05), steps=steps)
+
+
+def four_examples(groups, *, seed=3):
+    return uniform((groups, 4, 1, 6, 6), generator(seed), like=torch.empty(0, dtype=torch.float64))
+
+
+def test_several_updates_add_up_with_their_weights():
+    truth, parts = three_rounds()
+    images, fixed = four_examples(2), truth.targets.expand(2, -1)
+    found = Objective(joint_problem(parts), fixed, groups=2)({"inputs": images})
+    by_hand = torch.zeros(2, dtype=torch.float64)
+    for part in parts:
+        alone = Problem((Part(part.seen, part.distance),), Pixels(), AsKnown(), (), Adam(), steps=1)
+        own = images[:, part.members]
+        by_hand += part.weight * torch.stack(
+            [plain_distance(alone, own[group], fixed[group][part.members]) for group in range(2)]
+        )
+    torch.testing.assert_close(found.distance, by_hand, rtol=1e-6, atol=0)
+    exact = torch.stack([plain_distance(joint_problem(parts), images[group], truth.targets) for group in range(2)])
+    torch.testing.assert_close(exact, by_hand, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("soft", [False, True], ids=["labels", "soft labels"])
+def test_the_gradient_of_several_updates_is_that_of_finite_differences(soft):
+    truth, parts = three_rounds()
+    problem, fixed = joint_problem(parts), None if soft else truth.targets.expand(1, -1)
+    place = {"inputs": four_examples(1)}
+    if soft:
+        place["labels"] = uniform((1, 4, 4), generator(8), like=place["inputs"])
+    found = Objective(problem, fixed, groups=1)(place)
+
+    def value(variables):
+        return plain_distance(problem, variables["inputs"][0], problem.targets(variables, fixed)[0])
+
+    for name in place:
+        # One example at a time: behind the first update, behind all, behind the second, behind the last.
+        for example in range(4):
+            step = torch.zeros_like(place[name])
+            step[:, example] = 1e-5 * (uniform(tuple(step[:, example].shape), generator(9), like=step) - 0.5)
+            ends = [value({**place, name: place[name] + side * step}) for side in (1, -1)]
+            along = (found.gradient[name] * step).sum()
+            torch.testing.assert_close(along, (ends[0] - ends[1]) / 2, rtol=1e-3, atol=1e-12)
+
+
+def test_distances_of_several_updates_are_measured_without_gradients_too():
+    truth, parts = three_rounds()
+    objective = Objective(joint_problem(parts), truth.targets.expand(2, -1), groups=2)
+    images = four_examples(5)
+    wide = objective.measure({"inputs": images})
+    assert objective.evaluations == 3 * 5
+    exact = torch.stack([plain_distance(joint_problem(parts), one, truth.targets) for one in images])
+    torch.testing.assert_close(wide, exact, rtol=1e-6, atol=0)
+    assert objective({"inputs": images[:2]}).distance.shape == (2,)
+    assert objective.evaluations == 3 * 5 + 3
+
+
+def test_one_update_named_as_a_part_of_itself_is_the_usual_problem():
+    seen = seen_of(dense(), batch_of([2, 1]))
+    begin = {"inputs": four_examples(2)[:, :2]}
+    fixed = torch.tensor([[2, 1], [2, 1]])
+    usual = run(joint_problem((Part([seen], SquaredL2()),)), begin, fixed)
+    named = run(joint_problem((Part([seen], SquaredL2(), torch.tensor([0, 1])),)), begin, fixed)
+    double = run(joint_problem((Part([seen], SquaredL2(), weight=2.0),)), begin, fixed)
+    assert torch.equal(usual.images, named.images)
+    assert torch.equal(usual.distance, named.distance)
+    # Adam is blind to the scale of its objective, all but its epsilon.
+    torch.testing.assert_close(double.history, 2 * usual.history, rtol=1e-4, atol=0)
+    torch.testing.assert_close(double.distance, 2 * usual.distance, rtol=1e-4, atol=0)
+
+
+def test_several_updates_are_rebuilt_together_with_penalties_and_restarts():
+    truth, parts = three_rounds(weights=(1.0, 1.0, 1.0))
+    problem = joint_problem(parts, optimiser=LBFGS(), steps=15, penalties=(TotalVariation(1e-9),))
+    outcome = run(problem, {"inputs": four_examples(2)}, truth.targets.expand(2, -1))
+    assert outcome.status == (Status.OK, Status.OK)
+    assert len(outcome.routes) == 3
+    for group in range(2):
+        torch.testing.assert_close(outcome.images[group], truth.inputs, rtol=0, atol=5e-2)
+        exact = plain_distance(problem, outcome.images[group], outcome.targets[group])
+        assert torch.equal(outcome.distance[group], exact)
+
+
+def test_the_variables_of_the_returned_iterates_come_with_the_outcome():
+    candidate = Dimmed()
+    seen = seen_of(dense(), batch_of([2]))
+    problem = joint_problem((Part([seen], SquaredL2()),), candidate=candidate)
+    single = candidate.start(seen, 1, generator(0))
+    start = {name: torch.stack([value, 0.5 * value]) for name, value in single.items()}
+    outcome = run(problem, start, None)
+    assert set(outcome.variables) == set(start)
+    assert torch.equal(candidate.decode(seen, outcome.variables), outcome.images)
+    assert torch.equal(outcome.variables["fixed.offset"], start["fixed.offset"])
+    assert not torch.equal(outcome.variables["gain"], start["gain"])

@@ -11,7 +11,7 @@ from leakscope.matching.candidates import GeneratesLabels
 from leakscope.matching.distances import flat
 from leakscope.matching.generators import LATENT, TwoBranchGenerator
 from leakscope.matching.transport import SquaredPlusNorm, Wasserstein
-from leakscope.matching.variables import is_fixed, stacked
+from leakscope.matching.variables import is_fixed, stack_groups
 from leakscope.rng import generator, normal
 from tiny import batch_of, dense, seen_of
 
@@ -26,7 +26,7 @@ def seen_like(shape, *, classes=4, dtype=torch.float64, bounds=(0.0, 1.0)):
 
 def groups_of(seen, *, count=1, groups=2, width=32):
     made = TwoBranchGenerator(width=width)
-    return made, stacked([made.start(seen, count, generator(group)) for group in range(groups)])
+    return made, stack_groups([made.start(seen, count, generator(group)) for group in range(groups)])
 
 
 class Reference(nn.Module):

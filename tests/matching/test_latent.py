@@ -9,7 +9,7 @@ from leakscope import rng
 from leakscope.errors import UnsuitableError
 from leakscope.matching.latent import Latent, LatentMoments, TunedWeights
 from leakscope.matching.trial import Trial
-from leakscope.matching.variables import stacked
+from leakscope.matching.variables import stack_groups
 from leakscope.priors import Prior, smooth_prior
 from leakscope.priors.convolutional import ConvDecoder, initialised
 from tiny import batch_of, dense, seen_of
@@ -28,7 +28,7 @@ PRIORS = {"trained": small(), "smooth": smooth_prior(cutoff=3)}
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
 def test_images_come_in_groups_and_in_the_dtype_of_the_update(prior):
     candidate = Latent(prior)
-    groups = stacked([candidate.start(SEEN, 2, rng.generator(i)) for i in range(3)])
+    groups = stack_groups([candidate.start(SEEN, 2, rng.generator(i)) for i in range(3)])
     images = candidate.decode(SEEN, groups)
     assert images.shape == (3, 2, 1, 6, 6)
     assert images.dtype == torch.float64
@@ -41,7 +41,7 @@ def test_images_come_in_groups_and_in_the_dtype_of_the_update(prior):
 def test_tuned_weights_start_as_the_prior_and_each_image_has_its_own(prior, count):
     latents = Latent(prior).start(SEEN, count, rng.generator(5))["latent"]
     candidate = TunedWeights(prior, latents)
-    start = stacked([candidate.start(SEEN, count, rng.generator(0))] * 2)
+    start = stack_groups([candidate.start(SEEN, count, rng.generator(0))] * 2)
     images = candidate.decode(SEEN, start)
     torch.testing.assert_close(images[1], Latent(prior).decode(SEEN, {"latent": latents[None]})[0])
     leaves = {name: value.clone().requires_grad_() for name, value in start.items()}

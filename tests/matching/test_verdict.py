@@ -11,7 +11,7 @@ from leakscope.client import share
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
 from leakscope.matching.distances import Cosine, SquaredL2
 from leakscope.matching.labels import infer_labels
-from leakscope.matching.verdict import judged, of_nothing
+from leakscope.matching.verdict import distance_of_zero, judge
 from leakscope.registry import get_attack, get_defence
 from leakscope.threat import observe
 from leakscope.types import LocalTraining, Reconstruction, SharedUpdate, Status
@@ -24,22 +24,22 @@ def run_with(*, loss: float, start: float = 1.0) -> Reconstruction:
 
 def test_an_update_of_zeros_is_the_least_to_beat():
     target = {"w": torch.tensor([[3.0, 4.0]])}
-    assert of_nothing(SquaredL2(), target) == 25
-    assert of_nothing(Cosine(), target) == 1
+    assert distance_of_zero(SquaredL2(), target) == 25
+    assert distance_of_zero(Cosine(), target) == 1
     seen = seen_of(dense(), batch_of([1]))
-    assert judged(seen, run_with(loss=24.9, start=1e4), assumed=1, nothing=25.0) == (Status.OK, ())
-    status, notes = judged(seen, run_with(loss=25.0, start=1e4), assumed=1, nothing=25.0)
+    assert judge(seen, run_with(loss=24.9, start=1e4), assumed=1, nothing=25.0) == (Status.OK, ())
+    status, notes = judge(seen, run_with(loss=25.0, start=1e4), assumed=1, nothing=25.0)
     assert status is Status.DIVERGED
     assert "stopped after 2 evaluations" in notes[0]
     # A long run may have met a defence: its failure is a measurement.
     long = replace(run_with(loss=25.0), history=(1e4, *[25.0] * 50))
-    assert judged(seen, long, assumed=1, nothing=25.0) == (Status.OK, ())
+    assert judge(seen, long, assumed=1, nothing=25.0) == (Status.OK, ())
 
 
 @pytest.mark.parametrize("status", [Status.DIVERGED, Status.NAN])
 def test_a_run_that_failed_says_how(status: Status):
     failed = replace(run_with(loss=2.0), status=status)
-    kept, notes = judged(seen_of(dense(), batch_of([1])), failed, assumed=1, nothing=25.0)
+    kept, notes = judge(seen_of(dense(), batch_of([1])), failed, assumed=1, nothing=25.0)
     assert kept is status
     assert "no evidence" in notes[0]
 
@@ -51,7 +51,7 @@ def test_a_confident_network_does_not_make_a_run_that_never_began_look_like_prot
     seen = seen_of(model.float(), batch_of([1], dtype=torch.float32), scenario="C")
     for seed in range(2):
         found = get_attack("dlg", steps=5, retries=0).reconstruct(seen, seed)
-        assert found.status is not Status.OK or found.loss < of_nothing(
+        assert found.status is not Status.OK or found.loss < distance_of_zero(
             SquaredL2(), {name: value[None] for name, value in seen.update.tensors.items()}
         )
 

@@ -90,14 +90,14 @@ def test_truncated_files_are_bad_input_at_every_length(tmp_path: Path) -> None:
     broken = tmp_path / "broken.safetensors"
     for part in range(16):
         broken.write_bytes(whole[: len(whole) * part // 16])
-        with pytest.raises(BadInputError, match=r"broken.safetensors: not a complete"):
+        with pytest.raises(BadInputError, match=r"broken.safetensors'"):
             models.load_weights(small(), broken)
 
 
 def test_pickles_are_refused_unread_and_absent_files_named(tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"
     path.write_bytes(pickle.dumps({"fc.weight": [0.0]}))
-    with pytest.raises(BadInputError, match=r"weights.pt: weights must be a .safetensors file"):
+    with pytest.raises(BadInputError, match=r"weights.pt': expected tensors, got a bare pickle"):
         models.load_weights(small(), path)
     with pytest.raises(BadInputError, match="no such file"):
         models.load_weights(small(), tmp_path / "absent.safetensors")

@@ -8,13 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
-from leakscope.report.images import LARGEST_SIDE, data_uri, png, to_pixels
+from leakscope.files.images import encode_png
+from leakscope.report.images import LARGEST_SIDE, data_uri, to_pixels
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_png_is_read_back_exactly_by_another_program(channels):
     pixels = torch.randint(0, 256, (7, 11, channels), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    read = np.asarray(Image.open(io.BytesIO(png(pixels))))
+    read = np.asarray(Image.open(io.BytesIO(encode_png(pixels))))
     np.testing.assert_array_equal(read.reshape(7, 11, channels), pixels.numpy())
 
 
@@ -22,7 +23,7 @@ def test_data_uri_holds_the_same_png():
     pixels = torch.zeros(2, 2, 3, dtype=torch.uint8)
     head, body = data_uri(pixels).split(",")
     assert head == "data:image/png;base64"
-    assert base64.b64decode(body) == png(pixels)
+    assert base64.b64decode(body) == encode_png(pixels)
 
 
 def test_values_outside_the_range_and_not_numbers_are_drawn():

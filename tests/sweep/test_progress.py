@@ -6,8 +6,9 @@ import io
 
 import pytest
 
+from leakscope.progress import span
 from leakscope.sweep.events import Event, Kind
-from leakscope.sweep.progress import show, span
+from leakscope.sweep.progress import show
 from leakscope.types import Status
 
 EVENTS = [

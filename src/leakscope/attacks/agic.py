@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 
+from leakscope import rng as random
 from leakscope.attack import Watch
-from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, evaluate_jointly, reconstruct_jointly
+from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, JointAttack, Rounds
 from leakscope.client import replay_gradient, replay_local, trainable
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
@@ -48,9 +50,31 @@ class Agic(GradientMatching):
 
     several: EpochOptions = field(default_factory=lambda: EpochOptions(pre_steps=100))
 
+    joins_rounds: ClassVar[bool] = True
+
+    def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
+        """The matching distance again: of all rounds where the reconstruction was made from several."""
+        if reconstruction.joint is None:
+            return super().evaluate(seen, reconstruction)
+        return self._joint.evaluate_latest(_rounds_of(seen), reconstruction, reconstruction.joint)
+
+    def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
+        if not seen.earlier:
+            return super()._reconstruct(seen, seed, watch)
+        return self._joint.reconstruct_latest(_rounds_of(seen), seed=seed, watch=watch)
+
     def _reconstruct_several(self, seen: Sequence[Observation], seed: int, watch: Watch | None) -> list[Reconstruction]:
-        found = super()._reconstruct_several(seen, seed, watch)
-        return [replace(rec, notes=(*rec.notes, *_notes(one, rec))) for one, rec in zip(seen, found, strict=True)]
+        """Victims of whom one round was seen run in lockstep, the others each by itself."""
+        places = [place for place, one in enumerate(seen) if not one.earlier]
+        lockstep = super()._reconstruct_several([seen[place] for place in places], seed, watch)
+        found = {
+            place: replace(one, notes=(*one.notes, *_notes(seen[place], one)))
+            for place, one in zip(places, lockstep, strict=True)
+        }
+        for place, one in enumerate(seen):
+            if one.earlier:
+                found[place] = self._reconstruct(one, random.child_seed(seed, "victim", place), watch)
+        return [found[place] for place in range(len(seen))]
 
     def reconstruct_epochs(
         self, seen: Sequence[Observation], seed: int = 0, *, epochs: Sequence[int] | None = None
@@ -59,13 +83,17 @@ class Agic(GradientMatching):
 
         `epochs` numbers the epoch of every update; without it each update is an epoch of its own.
         """
-        return reconstruct_jointly(self, self.several, seen, seed=seed, epochs=_numbered(seen, epochs))
+        return self._joint.reconstruct(Rounds.of(seen, epochs), seed=seed)
 
     def evaluate_epochs(
         self, seen: Sequence[Observation], found: EpochsReconstruction, *, epochs: Sequence[int] | None = None
     ) -> float:
-        """The joint distance at what `reconstruct_epochs` found, computed afresh."""
-        return evaluate_jointly(self, self.several, seen, found, epochs=_numbered(seen, epochs))
+        """The joint distance at what `reconstruct_epochs` found, computed again."""
+        return self._joint.evaluate(Rounds.of(seen, epochs), found.examples)
+
+    @property
+    def _joint(self) -> JointAttack:
+        return JointAttack(self, self.several)
 
 
 def agic(
@@ -124,25 +152,33 @@ def one_batch_cosine(seen: Observation, found: Reconstruction, local: LocalTrain
     assert found.targets is not None
     parameters = {name: value.detach().requires_grad_() for name, value in trainable(seen.model).items()}
     change = replay_local(
-        seen.model, parameters, found.inputs, found.targets, local=local, loss=seen.loss, create_graph=False
+        seen.model,
+        parameters,
+        found.inputs,
+        found.targets,
+        local=local,
+        loss=seen.loss,
+        create_graph=False,
+        order=seen.order,
     )
     once = replay_gradient(seen.model, parameters, found.inputs, found.targets, loss=seen.loss, create_graph=False)
     lengths = global_norm(change) * global_norm(once)
     return -float((dot(change, once) / lengths.clamp_min(torch.finfo(lengths.dtype).tiny)).detach())
 
 
+def _rounds_of(seen: Observation) -> Rounds:
+    return Rounds.of((*seen.earlier, seen))
+
+
 def _notes(seen: Observation, found: Reconstruction) -> tuple[str, ...]:
     notes = []
     local = seen.local if seen.update.kind == "delta" else None
-    if local is not None and local.steps > 1:
+    steps = 0 if local is None else local.count_steps(len(found.inputs))
+    if local is not None and steps > 1:
         cosine = one_batch_cosine(seen, found, local)
-        said = f"one-batch approximation: cosine {cosine:.4f} with {local.steps} local steps at rate {local.lr:g}"
+        said = f"one-batch approximation: cosine {cosine:.4f} with {steps} local steps at rate {local.lr:g}"
         # Written so that a NaN counts as invalid.
         invalid = not cosine >= VALID_COSINE
         advice = f"; WARNING: below {VALID_COSINE} it does not hold, use inverting-gradients with replay='simulate'"
         notes.append(said + advice if invalid else said)
     return tuple(notes)
-
-
-def _numbered(seen: Sequence[Observation], epochs: Sequence[int] | None) -> Sequence[int]:
-    return range(len(seen)) if epochs is None else epochs

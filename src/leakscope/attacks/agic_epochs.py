@@ -9,12 +9,17 @@ import torch
 from torch import Tensor
 
 from leakscope import rng as random
+from leakscope.attack import Watch
+from leakscope.attacks.shared_examples import shared_examples
 from leakscope.errors import BadInputError, UsageError
-from leakscope.matching.candidates import Pixels
-from leakscope.matching.epochs import JointOutcome, JointProblem, Part, joint_distance, run_jointly, shared_examples
+from leakscope.matching.engine import Outcome, run
+from leakscope.matching.problem import Part, Problem, plain_distance
 from leakscope.matching.recipe import GradientMatching
-from leakscope.matching.variables import stacked
-from leakscope.types import Observation, Reconstruction, Status
+from leakscope.matching.variables import Variables, stack_groups
+from leakscope.matching.verdict import distance_of_zero, judge
+from leakscope.types import JointExamples, Observation, Reconstruction, Status
+
+Members = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,36 @@ class EpochOptions:
 
 
 @dataclass(frozen=True)
+class Rounds:
+    """Updates of one client, oldest first, each with its own global model, and the epoch of each."""
+
+    seen: tuple[Observation, ...]
+    epochs: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.seen:
+            raise UsageError("reconstruct_epochs needs at least one update, got none")
+        if len(self.epochs) != len(self.seen) or list(self.epochs) != sorted(self.epochs):
+            raise UsageError(
+                f"epochs must give one number for each of the {len(self.seen)} updates, not decreasing, "
+                f"got {list(self.epochs)}"
+            )
+        first = self.seen[0]
+        for place, one in enumerate(self.seen):
+            if one.input_shape != first.input_shape or one.bounds != first.bounds:
+                raise BadInputError(
+                    f"update {place} is about inputs of shape {list(one.input_shape)} in {one.bounds}, update 0 about "
+                    f"{list(first.input_shape)} in {first.bounds}; pass updates of one client and one data set"
+                )
+
+    @classmethod
+    def of(cls, seen: Sequence[Observation], epochs: Sequence[int] | None = None) -> Rounds:
+        """Updates as given, each an epoch of its own unless `epochs` says otherwise."""
+        alone = tuple(replace(one, earlier=()) for one in seen)
+        return cls(alone, tuple(range(len(alone)) if epochs is None else epochs))
+
+
+@dataclass(frozen=True)
 class EpochsReconstruction:
     """What several updates gave away together.
 
@@ -43,61 +78,100 @@ class EpochsReconstruction:
     """
 
     joint: Reconstruction
-    members: tuple[tuple[int, ...], ...]
+    members: Members
     alone: tuple[Reconstruction, ...]
+
+    @property
+    def examples(self) -> JointExamples:
+        """All different examples, and which of them are behind each update."""
+        return JointExamples(self.joint.inputs, _labels(self.joint), self.members)
 
     def of_update(self, place: int) -> Reconstruction:
         """The examples behind one update, in the order of its own first reconstruction."""
         chosen = list(self.members[place])
-        targets = self.joint.targets
-        return replace(
-            self.joint, inputs=self.joint.inputs[chosen], targets=None if targets is None else targets[chosen]
+        return replace(self.joint, inputs=self.joint.inputs[chosen], targets=_labels(self.joint)[chosen])
+
+
+@dataclass(frozen=True)
+class JointAttack:
+    """An attack on several updates at once: how each is matched, and how they are used together."""
+
+    attack: GradientMatching
+    options: EpochOptions
+
+    def reconstruct(self, rounds: Rounds, *, seed: int, watch: Watch | None = None) -> EpochsReconstruction:
+        """Reconstruct each update alone, recognise common examples, and optimise all of them together."""
+        quick = replace(self.attack, steps=self.options.pre_steps)
+        alone = tuple(
+            quick.reconstruct(one, random.child_seed(seed, self.attack.name, "alone", place))
+            for place, one in enumerate(rounds.seen)
         )
+        members = recognise(alone, epochs=rounds.epochs, most=self.options.most)
+        problem = self.problem(rounds, members)
+        problem = replace(problem, optimiser=problem.optimiser.seeded(random.child_seed(seed, "joint", "optimiser")))
+        labels = join_labels(alone, members)
+        start = self._start(problem, len(labels), seed)
+        outcome = run(problem, start, labels.expand(self.attack.restarts, -1), watch=watch)
+        return EpochsReconstruction(_choose(outcome, alone), members, alone)
 
-
-def reconstruct_jointly(
-    attack: GradientMatching, options: EpochOptions, seen: Sequence[Observation], *, seed: int, epochs: Sequence[int]
-) -> EpochsReconstruction:
-    """Reconstruct each update alone, recognise common examples, and optimise all of them together."""
-    check(seen, epochs)
-    quick = replace(attack, steps=options.pre_steps)
-    alone = tuple(
-        quick.reconstruct(one, random.child_seed(seed, attack.name, "alone", place)) for place, one in enumerate(seen)
-    )
-    members = recognise(alone, epochs=epochs, most=options.most)
-    problem = joint_problem(attack, options, seen, alone=alone, members=members, epochs=epochs)
-    outcome = run_jointly(_seeded(problem, seed), _start(attack, problem, seed))
-    return EpochsReconstruction(_joined(problem, outcome, alone), members, alone)
-
-
-def evaluate_jointly(
-    attack: GradientMatching, options: EpochOptions, seen: Sequence[Observation], found: EpochsReconstruction,
-    *, epochs: Sequence[int],
-) -> float:  # fmt: skip
-    """The joint distance at what was found, computed afresh."""
-    problem = joint_problem(attack, options, seen, alone=found.alone, members=found.members, epochs=epochs)
-    return float(joint_distance(problem, found.joint.inputs))
-
-
-def check(seen: Sequence[Observation], epochs: Sequence[int]) -> None:
-    """Insist on updates that can be about the same examples."""
-    if not seen:
-        raise UsageError("reconstruct_epochs needs at least one update, got none")
-    if len(epochs) != len(seen) or list(epochs) != sorted(epochs):
-        raise UsageError(
-            f"epochs must give one number for each of the {len(seen)} updates, not decreasing, got {list(epochs)}"
+    def reconstruct_latest(self, rounds: Rounds, *, seed: int, watch: Watch | None = None) -> Reconstruction:
+        """The examples behind the latest update, from all of them; judged as the run of one update is."""
+        together = self.reconstruct(rounds, seed=seed, watch=watch)
+        found = replace(together.of_update(-1), joint=together.examples)
+        parts, replay = self.problem(rounds, together.members).parts, self.attack.recipe.replay
+        goals = [{name: value[None] for name, value in replay.target(part.seen[0]).items()} for part in parts]
+        nothing = sum(
+            part.weight * distance_of_zero(part.distance, goal) for part, goal in zip(parts, goals, strict=True)
         )
-    for place, one in enumerate(seen):
-        if one.input_shape != seen[0].input_shape or one.bounds != seen[0].bounds:
+        # An update that is not what it was declared to be spoils what is found from all of them.
+        against = tuple(dict.fromkeys(one for seen in rounds.seen for one in seen.contradictions))
+        latest = replace(rounds.seen[-1], notes=found.notes, contradictions=against)
+        status, remarks = judge(latest, found, assumed=len(found.inputs), nothing=nothing)
+        return replace(found, status=status, notes=(*found.notes, *remarks))
+
+    def evaluate(self, rounds: Rounds, examples: JointExamples) -> float:
+        """Σ γ_k D_k at `examples`, computed again by plain differentiation."""
+        if len(examples.members) != len(rounds.seen):
             raise BadInputError(
-                f"update {place} is about inputs of shape {list(one.input_shape)} in {one.bounds}, update 0 about "
-                f"{list(seen[0].input_shape)} in {seen[0].bounds}; pass updates of one client and one data set"
+                f"a reconstruction from {len(examples.members)} updates cannot be evaluated on {len(rounds.seen)}; "
+                "pass the observation it was made from, with its earlier rounds"
             )
+        problem = self.problem(rounds, examples.members)
+        return float(plain_distance(problem, examples.inputs, examples.targets))
+
+    def evaluate_latest(self, rounds: Rounds, found: Reconstruction, examples: JointExamples) -> float:
+        """The same with `found` in place of the examples behind the latest update."""
+        own = list(examples.members[-1])
+        inputs, targets = examples.inputs.clone(), examples.targets.clone()
+        inputs[own], targets[own] = found.inputs, _labels(found)
+        return self.evaluate(rounds, JointExamples(inputs, targets, examples.members))
+
+    def problem(self, rounds: Rounds, members: Members) -> Problem:
+        """All updates as parts of one problem."""
+        attack, recipe = self.attack, self.attack.recipe
+        parts = tuple(
+            Part(
+                [one],
+                recipe.distance_to(one),
+                torch.tensor(own, device=one.device),
+                self.options.gammas[0] if epoch == rounds.epochs[0] else self.options.gammas[1],
+            )
+            for one, own, epoch in zip(map(recipe.matched, rounds.seen), members, rounds.epochs, strict=True)
+        )
+        return Problem(
+            parts, recipe.candidate, recipe.replay, recipe.penalties, recipe.optimiser, attack.steps, keep=attack.keep
+        )
+
+    def _start(self, problem: Problem, count: int, seed: int) -> Variables:
+        name, candidate = self.attack.name, problem.candidate
+        groups = [
+            candidate.start(problem.first, count, random.generator(seed, name, "joint", restart))
+            for restart in range(self.attack.restarts)
+        ]
+        return candidate.project(problem.first, stack_groups(groups))
 
 
-def recognise(
-    alone: Sequence[Reconstruction], *, epochs: Sequence[int], most: float = float("inf")
-) -> tuple[tuple[int, ...], ...]:
+def recognise(alone: Sequence[Reconstruction], *, epochs: Sequence[int], most: float = float("inf")) -> Members:
     """For every update the numbers of its examples; two updates of one epoch never share an example."""
     images, labels = [], []
     for epoch in sorted(set(epochs)):
@@ -108,29 +182,13 @@ def recognise(
     return tuple(tuple(next(numbers) for _ in one.inputs) for one in alone)
 
 
-def joint_problem(
-    attack: GradientMatching, options: EpochOptions, seen: Sequence[Observation], *,
-    alone: Sequence[Reconstruction], members: Sequence[Sequence[int]], epochs: Sequence[int],
-) -> JointProblem:  # fmt: skip
-    """All updates as parts of one problem; each keeps the labels it was read with."""
-    if not isinstance(attack.recipe.candidate, Pixels):
-        raise UsageError(f"several epochs share pixels, but {attack.name!r} optimises {attack.recipe.candidate!r}")
-    parts = tuple(
-        Part(
-            one, attack.recipe.distance_to(one), torch.tensor(own, device=one.device), _labels(first),
-            options.gammas[0] if epoch == epochs[0] else options.gammas[1],
-        )
-        for one, first, own, epoch in zip(seen, alone, members, epochs, strict=True)
-    )  # fmt: skip
-    return JointProblem(
-        parts,
-        attack.recipe.candidate,
-        attack.recipe.replay,
-        attack.recipe.penalties,
-        attack.recipe.optimiser,
-        attack.steps,
-        attack.keep,
-    )
+def join_labels(alone: Sequence[Reconstruction], members: Members) -> Tensor:
+    """The label of every different example; only examples of one label were recognised as one."""
+    first = _labels(alone[0])
+    labels = first.new_zeros(1 + max(place for own in members for place in own))
+    for one, own in zip(alone, members, strict=True):
+        labels[list(own)] = _labels(one)
+    return labels
 
 
 def _labels(found: Reconstruction) -> Tensor:
@@ -138,38 +196,23 @@ def _labels(found: Reconstruction) -> Tensor:
     return found.targets
 
 
-def _seeded(problem: JointProblem, seed: int) -> JointProblem:
-    return replace(problem, optimiser=problem.optimiser.seeded(random.child_seed(seed, "joint", "optimiser")))
-
-
-def _start(attack: GradientMatching, problem: JointProblem, seed: int) -> dict[str, Tensor]:
-    first = problem.parts[0].seen
-    count = 1 + max(int(part.members.max()) for part in problem.parts)
-    groups = [
-        attack.recipe.candidate.start(first, count, random.generator(seed, attack.name, "joint", restart))
-        for restart in range(attack.restarts)
-    ]
-    return attack.recipe.candidate.project(first, stacked(groups))
-
-
-def _joined(problem: JointProblem, outcome: JointOutcome, alone: Sequence[Reconstruction]) -> Reconstruction:
-    def rank(group: int) -> tuple[bool, float]:
-        return outcome.status[group] is not Status.OK, float(outcome.distance[group].nan_to_num(torch.inf))
-
-    # Selection by observables only: a run that is evidence first, then the lowest distance.
-    chosen = min(range(len(outcome.images)), key=rank)
-    labels = torch.zeros(outcome.images.shape[1], dtype=torch.long, device=outcome.images.device)
-    for part in reversed(problem.parts):
-        labels[part.members] = part.labels
+def _choose(outcome: Outcome, alone: Sequence[Reconstruction]) -> Reconstruction:
+    """The restart to return: selected by observables only, a run that is evidence first, then the lowest distance."""
+    groups = range(len(outcome.images))
+    chosen = min(groups, key=lambda g: (outcome.status[g] is not Status.OK, outcome.distance[g].nan_to_num(torch.inf)))
+    labels = outcome.targets[chosen].clone()
     # What holds of an update by itself, such as the warning of the one-batch approximation, holds of them together.
     said = (*(note for one in alone for note in one.notes), *outcome.routes)
-    shared = sum(len(part.members) for part in problem.parts) - len(labels)
+    shared = sum(len(one.inputs) for one in alone) - len(labels)
     return Reconstruction(
-        inputs=outcome.images[chosen].clone(), targets=labels, loss=float(outcome.distance[chosen]),
-        status=outcome.status[chosen], history=tuple(outcome.history[:, chosen].tolist()),
-        evaluations=len(problem.parts) * len(outcome.history) + sum(one.evaluations for one in alone),
+        inputs=outcome.images[chosen].clone(),
+        targets=labels,
+        loss=float(outcome.distance[chosen]),
+        status=outcome.status[chosen],
+        history=tuple(outcome.history[:, chosen].tolist()),
+        evaluations=outcome.evaluations + sum(one.evaluations for one in alone),
         notes=(
-            f"{len(problem.parts)} updates, {len(labels)} different examples, {shared} recognised in a later epoch",
+            f"{len(alone)} updates, {len(labels)} different examples, {shared} recognised in a later epoch",
             *dict.fromkeys(said),
         ),
-    )  # fmt: skip
+    )

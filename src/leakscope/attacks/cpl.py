@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from leakscope.matching.distances import SquaredL2
-from leakscope.matching.engine import Stop
 from leakscope.matching.label_term import LabelTerm
 from leakscope.matching.labels import Inferred
 from leakscope.matching.lbfgs import LBFGS
 from leakscope.matching.patterned import Pattern, Patterned
+from leakscope.matching.problem import Stop
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import SquaredL2
-from leakscope.matching.engine import Stop
 from leakscope.matching.labels import Inferred, Soft
 from leakscope.matching.lbfgs import LBFGS
 from leakscope.matching.optimisers import Adam
+from leakscope.matching.problem import Stop
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 

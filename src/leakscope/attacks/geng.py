@@ -7,11 +7,11 @@ from typing import Literal
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import SquaredL2
-from leakscope.matching.engine import Stop
 from leakscope.matching.labels import Inferred, RuleName
 from leakscope.matching.lbfgs import LBFGS
 from leakscope.matching.magnitudes import Clipping, Scaling
 from leakscope.matching.optimisers import Adam
+from leakscope.matching.problem import Stop
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import OneGradient
 from leakscope.matching.schedules import linear

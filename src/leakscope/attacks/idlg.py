@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import SquaredL2
-from leakscope.matching.engine import Stop
 from leakscope.matching.labels import LastLayerSign
 from leakscope.matching.lbfgs import LBFGS
+from leakscope.matching.problem import Stop
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 

@@ -20,7 +20,7 @@ from leakscope.attacks.recursive.start import Start, binary_targets, from_bias, 
 from leakscope.client import trainable
 from leakscope.errors import UnsuitableError
 from leakscope.matching.labels import infer_labels
-from leakscope.matching.replays import OneGradient, predict
+from leakscope.matching.replays import OneGradient, predict, scale_known
 from leakscope.types import Observation, Reconstruction, Status, Tensors
 
 __all__ = ["PAPER", "RGAP", "LayerRank", "RankReport", "rank_report", "rgap"]
@@ -113,7 +113,7 @@ def _check_scale(seen: Observation, chain: Chain, top: int) -> None:
 
 
 def _scaleless(seen: Observation) -> bool:
-    return seen.update.kind == "delta" and seen.local is None
+    return not scale_known(seen)
 
 
 def _starts(seen: Observation, chain: Chain, tensors: Tensors, top: int) -> list[Start]:

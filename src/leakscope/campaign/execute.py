@@ -13,7 +13,6 @@ from leakscope.attack import Attack, Effort
 from leakscope.campaign.specs import AttackCellSpec, TrainingCellSpec, parse_cell_spec
 from leakscope.campaign.subject import Subject
 from leakscope.cell import audit
-from leakscope.client import client_step
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import measure_utility
 from leakscope.metrics import summarise
@@ -51,6 +50,7 @@ def _attack(spec: AttackCellSpec) -> CellOutcome:
         local=spec.local,
         scenario=spec.scenario,
         seed=spec.seed,
+        rounds=spec.rounds,
         with_lpips=spec.lpips,
         limited=None if limit is None else lambda chosen: shortened(chosen, limit),
     )
@@ -90,14 +90,14 @@ def attack_findings(result: AuditResult, *, paper: str) -> AttackFindings:
         loss=number(result.loss),
         history=thinned(result.history),
         evaluations=result.evaluations,
+        rounds=result.rounds,
         notes=list(result.notes),
     )
 
 
 def _columns(scores: Scores) -> dict[str, Tensor]:
     """One value per example for every metric that was computed."""
-    found = {"psnr": scores.psnr, "ssim": scores.ssim, "mse": scores.mse, "label_correct": scores.label_correct}
-    return found if scores.lpips is None else {**found, "lpips": scores.lpips}
+    return {**scores.metrics, "label_correct": scores.label_correct}
 
 
 def _values(column: Tensor) -> list[float | bool | None]:
@@ -121,14 +121,12 @@ def _stats(name: str, column: Tensor) -> MetricStats:
 def _training(spec: TrainingCellSpec) -> CellOutcome:
     subject = Subject(spec.subject)
     defence = defence_from_spec(spec.defence)
-    plain = client_step()
-    model = subject.model()
     train, test = subject.training_data(examples=spec.training.examples)
     found = measure_utility(
-        model if defence is None else defence.harden(model),
+        subject.model(),
         train,
         test,
-        step=plain if defence is None else defence.wrap(plain),
+        defence=defence,
         seed=spec.seed,
         **spec.training.model_dump(exclude={"examples"}),
     )

@@ -25,7 +25,6 @@ from leakscope.attack import Attack, Effort
 from leakscope.campaign.specs import AttackCellSpec, CellSpec, TrainingCellSpec
 from leakscope.campaign.subject import Subject
 from leakscope.cell import audit
-from leakscope.client import client_step
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import measure_utility
 from leakscope.matching.recipe import LOCKSTEP_BYTES
@@ -149,6 +148,7 @@ def _attack_run(
         adaptive=cell.adaptive,
         local=cell.local,
         scenario=cell.scenario,
+        rounds=cell.rounds,
         with_lpips=cell.lpips,
         limited=lambda attack: attack.with_effort(Effort(steps, restarts, attempts=1)),
     )
@@ -175,16 +175,10 @@ def _training(sample: Sample, cell: TrainingCellSpec) -> Measured:
 
 def _training_run(sample: Sample, cell: TrainingCellSpec, model: nn.Module, rounds: int) -> _Timed:
     options: dict[str, Any] = cell.training.model_dump(exclude={"examples"}) | {"rounds": rounds}
-    plain, defence = client_step(), defence_from_spec(cell.defence)
+    defence = defence_from_spec(cell.defence)
     train = sample.batch(cell.training.clients * max(2, cell.training.batch_size))
     began = time.process_time()
-    measure_utility(
-        model if defence is None else defence.harden(model),
-        train,
-        sample.batch(_TESTED),
-        step=plain if defence is None else defence.wrap(plain),
-        **options,
-    )
+    measure_utility(model, train, sample.batch(_TESTED), defence=defence, **options)
     return _Timed(time.process_time() - began, rounds)
 
 

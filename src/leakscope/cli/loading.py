@@ -1,16 +1,17 @@
-"""Models and updates from what a user names on the command line."""
+"""Updates, labels and ranges from what a user names on the command line."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from leakscope import models
-from leakscope.cli.own_model import build_own
-from leakscope.errors import BadInputError, UnsuitableError, UsageError
-from leakscope.files import load_state, load_update
+from leakscope.errors import BadInputError, MissingDataError, UnsuitableError, UsageError
+from leakscope.files import load_update
 from leakscope.files.updates import declared_kind
 from leakscope.fit import check_labels, check_not_zero
 from leakscope.networks import freeze, settle
@@ -20,33 +21,6 @@ from leakscope.types import Knowledge, LocalTraining, SharedUpdate
 
 # Gradients and deltas are nearly orthogonal to the weights; a trained copy of them is not.
 _SAME_WEIGHTS = 0.9
-
-
-def load_model(
-    name: str, *, weights: Path | None, shape: tuple[int, ...], classes: int | None, normalise: str | None, seed: int
-) -> nn.Module:
-    """A reference network, or the user's own `package.module:function`."""
-    if ":" in name:
-        network = build_own(name, has_weights=weights is not None)
-    else:
-        if len(shape) != 3:
-            raise UsageError(f"reference networks take images; --input-shape needs three numbers, got {len(shape)}")
-        network = models.build(
-            name, num_classes=classes or 10, in_channels=shape[0], image_size=shape[1], normalise=normalise, seed=seed
-        )
-    if weights is not None:
-        _load_weights(network, weights)
-    return network
-
-
-def _load_weights(network: nn.Module, path: Path) -> None:
-    state = load_state(path)
-    try:
-        network.load_state_dict(state, strict=True)
-    except RuntimeError as error:
-        raise BadInputError(
-            f"the weights {path} do not fit the model: {str(error).splitlines()[-1].strip()}"
-        ) from error
 
 
 def check_granted(scenario: str, **given: tuple[object, Knowledge]) -> None:
@@ -129,6 +103,16 @@ def refuse_weights(update: SharedUpdate, network: nn.Module, path: Path) -> None
             f"{path} holds weights much like the model's own (cosine {float(cosine):.3f}), not an update; "
             "expected a gradient or a change of weights: pass the weights before training as --before"
         )
+
+
+@contextmanager
+def name_options(*arguments: str) -> Iterator[None]:
+    """Let errors of the library, which name its arguments, name the options of the command instead."""
+    try:
+        yield
+    except (MissingDataError, UsageError) as error:
+        pattern = rf"\b({'|'.join(arguments)})=(['\"]?)([^\s,;'\"]+)\2"
+        raise type(error)(re.sub(pattern, r"--\1 \3", str(error))) from error
 
 
 def parse_numbers(text: str, option: str) -> list[int]:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +14,7 @@ import typer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from leakscope.priors import Progress, Recipe, Trainer
+    from leakscope.priors import Recipe, Trainer
 
 app = typer.Typer(
     name="prior",
@@ -34,7 +30,9 @@ _SPLITS = ("train", "test", "all")
 
 @app.command()
 def train(
-    data: str = typer.Option(help="Public images: a named set, or folder:<path>."),
+    data: str = typer.Option(
+        help="Public images: a named set, a folder of pictures, an .npz file, or package.module:function."
+    ),
     out: Path = typer.Option(Path("prior.safetensors"), help="File to write."),
     epochs: int = typer.Option(8, help="Passes over the images."),
     latent: int = typer.Option(32, help="Numbers that describe an image."),
@@ -56,18 +54,25 @@ def train(
     from leakscope.priors import Recipe, Trainer
 
     if out.exists():
-        raise UsageError(f"{out} is there already; remove it to train it anew, or choose another --out")
+        raise UsageError(f"{out} is there already; remove it to train it again, or choose another --out")
     recipe = Recipe(latent=latent, width=width, epochs=epochs, seed=seed)
     images = _images(data, split=split, limit=limit, size=size, seed=seed)
     checkpoint = out.with_name(out.name + ".part")
     identity = _identity(data, recipe, images)
-    trainer = Trainer(images, recipe, _resumed(checkpoint, identity))
-    began, error = time.monotonic(), _trained(trainer, checkpoint, identity)
+    trainer = Trainer(images, recipe, _load_checkpoint(checkpoint, identity))
+    began, error = time.monotonic(), _run_training(trainer, checkpoint, identity)
     prior = trainer.prior(f"{len(images)} images of {data}, {epochs} epochs, seed {seed}")
     save_prior(out, prior)
     checkpoint.unlink(missing_ok=True)
-    result = {"prior": str(out), "about": prior.about, "image_shape": list(images.shape[1:]), "latent": latent,
-              "rmse": error, "sha256": prior.fingerprint, "seconds": round(time.monotonic() - began, 1)}  # fmt: skip
+    result = {
+        "prior": str(out),
+        "about": prior.about,
+        "image_shape": list(images.shape[1:]),
+        "latent": latent,
+        "rmse": error,
+        "sha256": prior.fingerprint,
+        "seconds": round(time.monotonic() - began, 1),
+    }
     typer.echo(json.dumps(result, indent=1) if as_json else f"{out}: {prior.about}; error of the last steps {error}")
 
 
@@ -99,27 +104,33 @@ def show(
 
 
 def _images(data: str, *, split: str | None, limit: int, size: int | None, seed: int) -> Tensor:
+    from leakscope.cli.loading import name_options
     from leakscope.data.load import load, open_set
-    from leakscope.errors import MissingDataError, UsageError
+    from leakscope.errors import UsageError
 
     if limit < 1:
         raise UsageError(f"--limit must be ≥ 1, got {limit}")
     if split not in (None, *_SPLITS):
         raise UsageError(f"--split must be one of {', '.join(_SPLITS)}, got {split!r}")
     part = split or _usual_split(data)
-    try:
-        count = min(limit, len(open_set(data, part, size=size)))
-        return load(data, split=part, count=count, seed=seed, size=size).inputs
-    except (MissingDataError, UsageError) as error:
-        # The messages of the library name its arguments.
-        text = re.sub(r"\b(split|size)=(['\"]?)([^\s,;'\"]+)\2", r"--\1 \3", str(error))
-        raise type(error)(text) from error
+    with name_options("split", "size"):
+        count = min(limit, len(open_set(data, part, size=size, allow_code=True)))
+        return load(data, split=part, count=count, seed=seed, size=size, allow_code=True).inputs
 
 
 def _usual_split(data: str) -> str:
-    """The training part; all of a folder that has none."""
-    kind, _, folder = data.partition(":")
-    return "all" if kind == "folder" and not (Path(folder).expanduser() / "train").is_dir() else "train"
+    """The training part; all of the user's own data that have none."""
+    from leakscope.data import names
+    from leakscope.data.load import open_set
+    from leakscope.errors import MissingDataError
+
+    if data in names():
+        return "train"
+    try:
+        open_set(data, "train", allow_code=True)
+    except MissingDataError:
+        return "all"
+    return "train"
 
 
 def _identity(data: str, recipe: Recipe, images: Tensor) -> str:
@@ -128,15 +139,13 @@ def _identity(data: str, recipe: Recipe, images: Tensor) -> str:
     return json.dumps({"data": data, "images": digest, **asdict(recipe)}, sort_keys=True)
 
 
-def _resumed(checkpoint: Path, identity: str) -> dict[str, Tensor] | None:
+def _load_checkpoint(checkpoint: Path, identity: str) -> dict[str, Tensor] | None:
     from leakscope.errors import UsageError
-    from leakscope.files.formats import read_any
-    from leakscope.files.opening import open_source
+    from leakscope.files import read_tensors
 
     if not checkpoint.exists():
         return None
-    with open_source(checkpoint, budget_mb=2048) as source:
-        state, metadata = read_any(source)
+    state, metadata = read_tensors(checkpoint)
     if metadata.get(_KEY) != identity:
         raise UsageError(
             f"{checkpoint} is the unfinished training of another prior (other data, options or seed); "
@@ -145,14 +154,16 @@ def _resumed(checkpoint: Path, identity: str) -> dict[str, Tensor] | None:
     return state
 
 
-def _trained(trainer: Trainer, checkpoint: Path, identity: str) -> float:
+def _run_training(trainer: Trainer, checkpoint: Path, identity: str) -> float:
     """Take all steps, keeping the state on disk; return the mean error of the last ones."""
+    from leakscope.progress import show_progress
+
     saved, recent = time.monotonic(), [0.0]
-    with _shown(trainer.total) as say:
+    with show_progress() as shown, shown.count("training the prior", trainer.total) as counter:
         try:
             for progress in trainer.run():
                 recent = [*recent[-49:], progress.rmse] if progress.step > 1 else [progress.rmse]
-                say(progress)
+                counter.update(progress.step, f"error {progress.rmse:.4f}")
                 if time.monotonic() - saved > _SAVE_EVERY:
                     _save(trainer, checkpoint, identity)
                     saved = time.monotonic()
@@ -163,40 +174,6 @@ def _trained(trainer: Trainer, checkpoint: Path, identity: str) -> float:
 
 
 def _save(trainer: Trainer, checkpoint: Path, identity: str) -> None:
-    import safetensors.torch
+    from leakscope.files import write_tensors
 
-    from leakscope.files import write_atomic
-
-    write_atomic(checkpoint, safetensors.torch.save(trainer.state(), metadata={_KEY: identity}))
-
-
-@contextmanager
-def _shown(total: int) -> Iterator[Callable[[Progress], None]]:
-    """A bar with the time left on a terminal, a line every ten seconds elsewhere."""
-    if not sys.stderr.isatty():
-        yield _Lines()
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training the prior", total=total)
-        yield lambda progress: bar.update(task, completed=progress.step)
-
-
-class _Lines:
-    """Says how far training is, now and then."""
-
-    def __init__(self) -> None:
-        self.began = self.said = time.monotonic()
-        self.first: int | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        # A continued run must not count the steps of the run before as its own speed.
-        self.first = progress.step - 1 if self.first is None else self.first
-        if now - self.said < _SAVE_EVERY:
-            return
-        self.said = now
-        left = (now - self.began) / (progress.step - self.first) * (progress.total - progress.step)
-        print(f"[{progress.step}/{progress.total}] error {progress.rmse:.4f}, {left:.0f} s left", file=sys.stderr)
+    write_tensors(checkpoint, trainer.state(), {_KEY: identity})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,20 +11,32 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from leakscope.attack import Attack
     from leakscope.profile import LeakageProfile, View
+    from leakscope.types import Batch
 
 
 def profile(
     model: str = typer.Option(help="Reference network, or package.module:function that returns one."),
-    data: str = typer.Option("digits", help="Data set, or a folder of images."),
+    data: str = typer.Option(
+        "digits", help="Data set, folder of pictures, .npz file, or package.module:function for data of your own."
+    ),
     index: str = typer.Option("0", help="Examples behind the update, comma-separated."),
-    weights: Path | None = typer.Option(None, help="Weights of the model (state dict)."),
+    bounds: str | None = typer.Option(
+        None, help="Range of your own data, low,high; none where it has none (default 0,1)."
+    ),
+    size: int | None = typer.Option(None, help="Side to bring pictures to; needed where they differ."),
+    weights: Path | None = typer.Option(None, help="Weights of the model: .safetensors, .pt, .pth or .npz."),
     name: str = typer.Option("inverting-gradients:steps=100", "--attack", help="Attack with options."),
     scenario: str = typer.Option("B", help="What the server knows: A (everything) to E (nothing)."),
     views: str = typer.Option("alone,without,up to", help="Selections of layers to attack, comma-separated."),
-    classes: int = typer.Option(10, help="Classes of a reference network."),
+    classes: int | None = typer.Option(None, help="Classes of a reference network (default: those of the data)."),
     normalise: str | None = typer.Option(None, help="Constants of a reference network's first layer, e.g. cifar10."),
-    model_seed: int = typer.Option(0, help="Seed of a reference network's weights where --weights is not given."),
+    model_seed: int | None = typer.Option(
+        None, help="Seed of a reference network's weights (default 0), where no weights are given."
+    ),
     seed: int = typer.Option(0, help="Seed of the attack."),
     out: Path | None = typer.Option(None, help="Also write the numbers to this JSON file."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
@@ -35,25 +45,33 @@ def profile(
 
     Example: leakscope profile --model lenet-dlg --data cifar10 --attack inverting-gradients:steps=60
     """
-    from leakscope.cli.loading import load_model, parse_numbers
-    from leakscope.cli.progress import Shown
-    from leakscope.data import load
+    from leakscope.cli.loading import name_options, parse_numbers
+    from leakscope.data import info, load
     from leakscope.files import write_atomic
-    from leakscope.profile import leakage_profile
+    from leakscope.models import load_network
     from leakscope.registry import attack_from_spec
+    from leakscope.user_code import is_code
 
     if out is not None:
         _check_target(out)
     recipe = attack_from_spec(name)
-    batch = load(data, split="test", indices=parse_numbers(index, "--index"))
-    network = load_model(
-        model, weights=weights, shape=tuple(batch.inputs.shape[1:]), classes=classes, normalise=normalise,
+    with name_options("size", "indices"):
+        indices = parse_numbers(index, "--index")
+        batch = load(data, split="test", indices=indices, size=size, bounds=bounds, allow_code=True)
+    if classes is None and not is_code(model):
+        classes = info(data, bounds=bounds, allow_code=True).num_classes
+    network = load_network(
+        model,
+        weights=weights,
+        shape=tuple(batch.inputs.shape[1:]),
+        classes=classes,
+        normalise=normalise,
         seed=model_seed,
-    )  # fmt: skip
-    found = leakage_profile(
-        network, batch, Shown(recipe), scenario=scenario, seed=seed,
-        views=[view.strip() for view in views.split(",")], say=_Counter(),
-    )  # fmt: skip
+        allow_code=True,
+    )
+    found = _attack_layers(
+        recipe, network, batch, scenario=scenario, seed=seed, views=[view.strip() for view in views.split(",")]
+    )
     result = {**asdict(found), "verdict": found.verdict()}
     text = json.dumps(result, indent=1, default=str)
     try:
@@ -62,6 +80,31 @@ def profile(
     finally:
         # A full disk must not cost the user what the attacks found.
         typer.echo(text if as_json else "\n".join(_table(found)))
+
+
+def _attack_layers(
+    recipe: Attack, network: nn.Module, batch: Batch, *, scenario: str, seed: int, views: list[str]
+) -> LeakageProfile:
+    from leakscope.cli.progress import count_steps
+    from leakscope.profile import leakage_profile
+    from leakscope.progress import show_progress
+
+    with (
+        show_progress() as progress,
+        # Every attack has its line: one takes seconds to hours.
+        progress.count("attacks", every=0.0) as attacks,
+        count_steps(progress, recipe) as watch,
+    ):
+        return leakage_profile(
+            network,
+            batch,
+            recipe,
+            scenario=scenario,
+            seed=seed,
+            views=views,
+            say=lambda done, total, what: attacks.update(done, what, total=total),
+            watch=watch,
+        )
 
 
 def _check_target(out: Path) -> None:
@@ -79,17 +122,6 @@ def _check_target(out: Path) -> None:
         raise
     except OSError as error:
         raise StorageError(f"--out {str(out)!r}: cannot be written ({error.strerror}); choose another name") from error
-
-
-class _Counter:
-    """Says which attack is done, and about how long the others will take."""
-
-    def __init__(self) -> None:
-        self.began = time.monotonic()
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        left = (time.monotonic() - self.began) / done * (total - done)
-        print(f"[{done}/{total}] {what}" + (f", about {left:.0f} s left" if done < total else ""), file=sys.stderr)
 
 
 def _table(found: LeakageProfile) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from torch import Tensor
 
 from leakscope.errors import StorageError, UsageError
-from leakscope.files import private_folder, save_images, write_atomic
+from leakscope.files import private_folder, save_images, write_tensors
 
 RESULT = "result.json"
 INPUTS = "inputs.safetensors"
@@ -29,7 +29,7 @@ def result_folder(out: Path) -> Iterator[Path]:
     An error, or an interrupt, leaves `out` as it was.
     """
     missing = [folder for folder in [out, *out.parents] if not os.path.lexists(folder)]
-    old = _listed(out)
+    old = _list_files(out)
     staging = out / f".new-{secrets.token_hex(8)}"
     try:
         private_folder(out)
@@ -44,17 +44,14 @@ def result_folder(out: Path) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def save_inputs(folder: Path, inputs: Tensor) -> tuple[list[str], str | None]:
-    """Write a reconstruction as pictures, or as tensors where it is none; return the names of the files."""
-    import safetensors.torch
-
-    if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and bool(inputs.isfinite().all()):
-        return [path.name for path in save_images(folder, inputs.clamp(0, 1))], None
-    data = safetensors.torch.save({"inputs": inputs.detach().to("cpu").contiguous()})
-    return [], write_atomic(folder / INPUTS, data).name
+def save_inputs(folder: Path, inputs: Tensor, *, is_unit_range: bool = True) -> tuple[list[str], str | None]:
+    """Write a reconstruction as pictures, or as tensors where it has no picture; return the names of the files."""
+    if is_unit_range and inputs.ndim == 4 and inputs.shape[1] in (1, 3) and bool(inputs.isfinite().all()):
+        return [path.name for path in save_images(folder, inputs)], None
+    return [], write_tensors(folder / INPUTS, {"inputs": inputs}).name
 
 
-def _listed(out: Path) -> list[str]:
+def _list_files(out: Path) -> list[str]:
     """Names of the files that the result already in `out` speaks of."""
     path = out / RESULT
     if not os.path.lexists(path):
@@ -64,7 +61,7 @@ def _listed(out: Path) -> list[str]:
         names = [*result["images"], result.get("inputs")]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
-            f"{path} is there already, and no result of an attack; move it away, or choose another --out"
+            f"{path} is there already and is not the result of an attack; move it away, or choose another --out"
         ) from error
     return [name for name in names if isinstance(name, str) and _OURS.fullmatch(name)]
 

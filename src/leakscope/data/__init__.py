@@ -1,7 +1,8 @@
-"""Named data sets as batches of images in [0, 1], and how they are dealt out to clients."""
+"""Named data sets and the user's own data as batches, and how they are dealt out to clients."""
 
 from leakscope.data.load import info, is_available, load
+from leakscope.data.own import parse_bounds
 from leakscope.data.partitions import partition
 from leakscope.data.sets import SetInfo, names
 
-__all__ = ["SetInfo", "info", "is_available", "load", "names", "partition"]
+__all__ = ["SetInfo", "info", "is_available", "load", "names", "parse_bounds", "partition"]

@@ -1,4 +1,4 @@
-"""Named sets as batches of images in [0, 1]."""
+"""Named sets and the user's own data, as batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from leakscope.data.embedded import open_digits, open_faces
 from leakscope.data.folders import open_folder
 from leakscope.data.idx import FOLDERS, find_idx, open_idx
 from leakscope.data.npz import open_npz
+from leakscope.data.own import is_own, open_own
 from leakscope.data.roots import candidates, search_roots
-from leakscope.data.selection import check_whole, select
-from leakscope.data.sets import FOLDER_PREFIX, SetInfo, lookup, ways_to_get
+from leakscope.data.selection import select
+from leakscope.data.sets import FOLDER_PREFIX, SETS, SetInfo, lookup, ways_to_get
 from leakscope.data.source import Source, join
 from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
-from leakscope.types import Batch
+from leakscope.types import Batch, PictureSize, height_width
 
 Root = str | PathLike[str] | None
 
@@ -40,22 +41,27 @@ def load(
     indices: Sequence[int] | Tensor | None = None,
     count: int | None = None,
     seed: int = 0,
-    size: int | None = None,
+    size: PictureSize | None = None,
     root: Root = None,
+    bounds: str | None = None,
+    allow_code: bool = False,
 ) -> Batch:
-    """Load examples of a named set, or of a folder of pictures.
+    """Load examples of a named set or of the user's own data.
 
     Args:
-        name: One of `names()`, or "folder:<path>".
+        name: One of `names()`, the path of a folder of pictures (also as "folder:<path>") or of an .npz file,
+            or `package.module:function`.
         split: "train", "test" or "all".
         indices: Which examples, in this order; None for all of them (or `count`).
         count: How many distinct examples to draw by `seed` instead.
         seed: For `count`.
-        size: Side of the square to bring the images to; None keeps the native size.
+        size: Side of the square, or (height, width), to bring the images to; None keeps the native size.
         root: Folder to search instead of the one LEAKSCOPE_DATA names.
+        bounds: Range of the user's own inputs: "low,high", or "none" for data without one; [0, 1] unless given.
+        allow_code: Whether `name` comes from the command line, so that the user's own code may run.
 
     Returns:
-        float32 images [n, C, H, W] in [0, 1] and int64 targets [n].
+        float32 inputs [n, …] (images [n, C, H, W] in [0, 1]) and int64 targets [n].
 
     Raises:
         MissingDataError: The set is not on this machine; the message lists the ways to get it.
@@ -70,18 +76,21 @@ def load(
     if split not in _SPLITS:
         raise UsageError(f"unknown split {split!r}.{suggest(split, _SPLITS)}")
     if size is not None:
-        check_whole("size", size, largest=_LARGEST_SIDE)
-    source = open_set(name, split, size=size, root=root)
+        size = height_width(size, largest=_LARGEST_SIDE)
+    source = open_set(name, split, size=size, root=root, bounds=bounds, allow_code=allow_code)
     chosen = select(len(source), indices=indices, count=count, seed=seed)
-    return Batch(_resized(source.read(chosen), size), source.targets[chosen])
+    return Batch(_resized(source.read(chosen), size), source.targets[chosen], source.bounds)
 
 
-def info(name: str, *, root: Root = None) -> SetInfo:
-    """Return the facts about a set: classes, channels, size, splits and the ways to get it.
+def info(name: str, *, root: Root = None, bounds: str | None = None, allow_code: bool = False) -> SetInfo:
+    """Return the facts about a set: classes, channels, size, splits, range and the ways to get it.
 
-    The classes of a folder of pictures are counted; a named set never has fewer than it is known for.
+    The classes of the user's own data are counted; a named set never has fewer than it is known for.
     """
-    if name.startswith(FOLDER_PREFIX):
+    if is_own(name):
+        return _describe_own(name, open_own(name, "all", bounds=bounds, allow_code=allow_code))
+    _refuse_bounds(name, bounds)
+    if is_folder(name):
         classes = int(open_set(name, "all").targets.max()) + 1
         return SetInfo(name, "pictures of your own", num_classes=classes, channels=3, image_size=None)
     facts = lookup(name)
@@ -89,6 +98,32 @@ def info(name: str, *, root: Root = None) -> SetInfo:
         classes = int(open_set(name, "test", root=root).targets.max()) + 1
         return replace(facts, num_classes=max(facts.num_classes, classes))
     return facts
+
+
+def _describe_own(name: str, source: Source) -> SetInfo:
+    shape = tuple(source.read([0]).shape[1:])
+    is_picture = len(shape) == 3
+    return SetInfo(
+        name,
+        "data of your own",
+        num_classes=int(source.targets.max()) + 1,
+        channels=shape[0] if is_picture else 0,
+        image_size=shape[1] if is_picture and shape[1] == shape[2] else None,
+        bounds=source.bounds,
+        input_shape=shape,
+    )
+
+
+def is_folder(name: str) -> bool:
+    """Whether `name` is a folder of pictures: "folder:<path>", or a path. A known set's name always means the set."""
+    if name.startswith(FOLDER_PREFIX):
+        return True
+    return name not in SETS and not is_own(name) and ("/" in name or "\\" in name or Path(name).expanduser().is_dir())
+
+
+def _refuse_bounds(name: str, bounds: str | None) -> None:
+    if bounds is not None:
+        raise UsageError(f"{name!r} holds pictures, which are in [0, 1], so --bounds {bounds} has no effect; drop it")
 
 
 def is_available(name: str, *, root: Root = None) -> bool:
@@ -99,11 +134,23 @@ def is_available(name: str, *, root: Root = None) -> bool:
         return False
 
 
-def open_set(name: str, split: str, *, size: int | None = None, root: Root = None) -> Source:
-    """Open a set without reading its pixels where the format allows it."""
+def open_set(
+    name: str,
+    split: str,
+    *,
+    size: PictureSize | None = None,
+    root: Root = None,
+    bounds: str | None = None,
+    allow_code: bool = False,
+) -> Source:
+    """Open a set without reading its pixels where the format allows it; arguments as for `load`."""
+    if is_own(name):
+        source = open_own(name, split, bounds=bounds, allow_code=allow_code)
+        return source if size is None else _check_resizable(name, source)
+    _refuse_bounds(name, bounds)
     if split == "all":
         return _open_all(name, size=size, root=root)
-    if name.startswith(FOLDER_PREFIX):
+    if is_folder(name):
         return open_folder(_own_folder(name), split, size=size)
     facts = lookup(name)
     if name in _EMBEDDED:
@@ -114,6 +161,12 @@ def open_set(name: str, split: str, *, size: int | None = None, root: Root = Non
             f"the data set {name!r} ({split}) is not on this machine. Ways to get it:{ways_to_get(facts)}"
         )
     return _checked(source, facts)
+
+
+def _check_resizable(name: str, source: Source) -> Source:
+    if source.read([0]).ndim != 4 or source.bounds != (0.0, 1.0):
+        raise UsageError(f"size= resizes pictures in [0, 1], and {name!r} holds other inputs; leave size out")
+    return source
 
 
 def _checked(source: Source, facts: SetInfo) -> Source:
@@ -127,13 +180,13 @@ def _checked(source: Source, facts: SetInfo) -> Source:
     return source
 
 
-def _open_all(name: str, *, size: int | None, root: Root) -> Source:
+def _open_all(name: str, *, size: PictureSize | None, root: Root) -> Source:
     test = open_set(name, "test", size=size, root=root)
     try:
         return join(open_set(name, "train", size=size, root=root), test)
     except MissingDataError:
         # Only a folder of pictures may be without a training split.
-        if name.startswith(FOLDER_PREFIX) or name in _PICTURE_FOLDERS:
+        if is_folder(name) or name in _PICTURE_FOLDERS:
             return test
         raise
 
@@ -141,11 +194,13 @@ def _open_all(name: str, *, size: int | None, root: Root) -> Source:
 def _own_folder(name: str) -> Path:
     folder = Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
     if not folder.is_dir():
-        raise MissingDataError(f"{str(folder)!r} is not a folder; write folder:<path of a folder with pictures>")
+        raise MissingDataError(
+            f"{str(folder)!r} is not a folder; give the path of a folder of pictures or of an .npz file"
+        )
     return folder
 
 
-def _find(facts: SetInfo, split: str, *, size: int | None, root: Root) -> Source | None:
+def _find(facts: SetInfo, split: str, *, size: PictureSize | None, root: Root) -> Source | None:
     roots, name = search_roots(root), facts.name
     for path in candidates(roots, (f"{name}.npz",)):
         return open_npz(path, split)
@@ -159,8 +214,8 @@ def _find(facts: SetInfo, split: str, *, size: int | None, root: Root) -> Source
     return None
 
 
-def _resized(images: Tensor, size: int | None) -> Tensor:
-    if size is None or images.shape[-2:] == (size, size):
+def _resized(images: Tensor, size: PictureSize | None) -> Tensor:
+    if size is None or images.shape[-2:] == height_width(size):
         return images
-    resized = functional.interpolate(images, (size, size), mode="bilinear", align_corners=False, antialias=True)
+    resized = functional.interpolate(images, height_width(size), mode="bilinear", align_corners=False, antialias=True)
     return resized.clamp(0, 1)

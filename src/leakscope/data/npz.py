@@ -1,77 +1,74 @@
-"""Image arrays in .npz files: x_train, y_train, x_test, y_test, or x and y for a set without a split.
+"""Arrays of inputs and labels in .npz files, read as any file that nobody vouches for.
 
-Pickles inside are refused, and the archive's directory is checked before anything is unpacked.
+A named set holds 8-bit pictures as x_train, y_train, x_test and y_test, or as x and y. A file of the user's
+own may also call one pair inputs and targets, or images and labels, and hold floats or rows of numbers.
 """
 
 from __future__ import annotations
 
-import math
-import struct
-import tokenize
-import zipfile
-import zlib
 from pathlib import Path
 
-import numpy as np
+import torch
+from torch import Tensor
 
+from leakscope.data.examples import check_labels
 from leakscope.data.source import MAX_BYTES, Source, every_fifth, from_arrays
 from leakscope.errors import BadInputError
+from leakscope.files.numpy_reader import list_npz, read_npz
+from leakscope.files.opening import open_source
 
-# What zipfile and NumPy's header parser raise on damaged, encrypted or hostile files.
-_DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, TypeError, OverflowError, EOFError, OSError),
-    *(SyntaxError, tokenize.TokenError, RuntimeError),
-)
+Pair = tuple[str, str]
 
-# Photographs hardly compress; a member above 1 MiB that grows by more than this is a bomb.
-_MAX_RATIO = 20
+# Labels in order, as many sets store them, compress a hundredfold: below this size that is no bomb.
+_RATIO_FLOOR = 2**20
+_BUDGET_MB = MAX_BYTES / 2**20
+_OWN_PAIRS = (("inputs", "targets"), ("x", "y"), ("images", "labels"))
 
 
 def open_npz(path: Path, split: str) -> Source:
-    """Open one split of an .npz file; a file with only x and y is split by `every_fifth`."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = set(archive.namelist())
-            if f"x_{split}.npy" in members:
-                return _checked(path, _member(archive, f"x_{split}"), _member(archive, f"y_{split}"))
-            if "x.npy" in members:
-                return every_fifth(_checked(path, _member(archive, "x"), _member(archive, "y")), split)
-    except _DAMAGED as error:
-        raise BadInputError(f"{path.name}: not a readable .npz file ({error}); write it with numpy.savez") from None
-    raise BadInputError(f"{path.name}: expected arrays x_{split} and y_{split} (or x and y), got {sorted(members)}")
+    """Open one split of a named set; a file with only x and y is split by `every_fifth`."""
+    held = _list(path)
+    for pair in ((f"x_{split}", f"y_{split}"), ("x", "y")):
+        if set(pair) <= set(held):
+            source = _as_pictures(path, *read_pair(path, pair))
+            return source if pair[0] != "x" else every_fifth(source, split)
+    raise BadInputError(
+        f"{path.name}: expected arrays x_{split} and y_{split} (or x and y), got {', '.join(held[:10])}"
+    )
 
 
-def _member(archive: zipfile.ZipFile, key: str) -> np.ndarray:
-    entry = archive.getinfo(f"{key}.npy")
-    if entry.file_size > MAX_BYTES:
-        raise ValueError(f"{key} declares {entry.file_size} bytes, more than {MAX_BYTES}")
-    if entry.file_size > 1 << 20 and entry.file_size > _MAX_RATIO * entry.compress_size:
-        raise ValueError(f"{key} grows more than {_MAX_RATIO} times when unpacked")
-    with archive.open(entry) as stream:
-        version = np.lib.format.read_magic(stream)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = header(stream)
-        if dtype.hasobject:
-            raise ValueError(f"{key} holds pickled objects, which are never read")
-        size = math.prod(shape) * dtype.itemsize
-        if size != entry.file_size - stream.tell():
-            raise ValueError(f"{key} declares shape {shape} of {dtype}, which is not what it stores")
-    with archive.open(entry) as stream:
-        return np.lib.format.read_array(stream, allow_pickle=False)
+def list_own_parts(path: Path) -> dict[str, Pair]:
+    """Names of the arrays of each split in a file of the user's own; one pair alone is the test split."""
+    held = _list(path)
+    splits = {split: (f"x_{split}", f"y_{split}") for split in ("train", "test")}
+    parts = {split: pair for split, pair in splits.items() if set(pair) <= set(held)}
+    if parts:
+        return parts
+    for pair in _OWN_PAIRS:
+        if set(pair) <= set(held):
+            return {"test": pair}
+    raise BadInputError(
+        f"{path.name}: expected arrays inputs and targets, x and y, images and labels, or x_train, y_train, x_test and "
+        f"y_test, got {', '.join(held[:10])}; save them with numpy.savez(…, inputs=…, targets=…)"
+    )
 
 
-def _checked(path: Path, images: np.ndarray, targets: np.ndarray) -> Source:
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.size == 0:
+def read_pair(path: Path, names: Pair) -> tuple[Tensor, Tensor]:
+    """Inputs and labels by the names of their arrays; nothing else of the file is read."""
+    # Links are followed: the user, or LEAKSCOPE_DATA, named this file.
+    with open_source(path.resolve(), budget_mb=_BUDGET_MB) as source:
+        arrays = read_npz(source, only=names, ratio_floor=_RATIO_FLOOR)
+    return arrays[names[0]], arrays[names[1]]
+
+
+def _list(path: Path) -> list[str]:
+    with open_source(path.resolve(), budget_mb=_BUDGET_MB) as source:
+        return list_npz(source, ratio_floor=_RATIO_FLOOR)
+
+
+def _as_pictures(path: Path, images: Tensor, targets: Tensor) -> Source:
+    if images.dtype != torch.uint8 or images.ndim not in (3, 4) or images.numel() == 0:
         raise BadInputError(
             f"{path.name}: images must be uint8 [n, H, W] or [n, H, W, C], got {images.dtype} {list(images.shape)}"
         )
-    if (
-        targets.ndim != 1
-        or len(targets) != len(images)
-        or not np.issubdtype(targets.dtype, np.integer)
-        or targets.min(initial=0) < 0
-    ):
-        raise BadInputError(
-            f"{path.name}: expected {len(images)} whole-number labels ≥ 0, got {targets.dtype} {list(targets.shape)}"
-        )
-    return from_arrays(images, targets)
+    return from_arrays(images.numpy(), check_labels(path.name, targets, len(images)).numpy())

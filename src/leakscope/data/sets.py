@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leakscope.errors import UsageError, suggest
+from leakscope.types import PictureSize
 
 _DIGITS = tuple("0123456789")
 _FASHION = (
@@ -15,16 +16,23 @@ _CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hor
 
 @dataclass(frozen=True)
 class SetInfo:
-    """Facts about a set; `image_size` None means that pictures differ and `size` must be given."""
+    """Facts about a set.
+
+    `image_size` is a side or (height, width), or None: pictures differ and need a `size`. Data of the user's own have
+    the `input_shape` that they have; `channels` is 0 where they are no pictures. `bounds` is the range of the inputs,
+    None for data without one.
+    """
 
     name: str
     description: str
     num_classes: int
     channels: int
-    image_size: int | None
+    image_size: PictureSize | None
     splits: tuple[str, ...] = ("train", "test", "all")
     classes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    bounds: tuple[float, float] | None = (0.0, 1.0)
+    input_shape: tuple[int, ...] | None = None
 
 
 _NPZ = "put {name}.npz (uint8 arrays x_train, y_train, x_test, y_test) into the folder named by LEAKSCOPE_DATA or root="
@@ -142,7 +150,7 @@ FOLDER_PREFIX = "folder:"
 
 
 def names() -> list[str]:
-    """Return the name of every known set; `folder:<path>` also works, for pictures of one's own."""
+    """Return the name of every known set; the user's own data are named by path or function, see `load`."""
     return list(SETS)
 
 
@@ -150,7 +158,10 @@ def lookup(name: str) -> SetInfo:
     """Return the facts about a named set."""
     if name not in SETS:
         hint = suggest(name, SETS)
-        raise UsageError(f"unknown data set {name!r}.{hint} Pictures of your own: 'folder:<path>'.")
+        raise UsageError(
+            f"unknown data set {name!r}.{hint} Data of your own: the path of a folder of pictures or of an .npz file, "
+            "or package.module:function."
+        )
     return SETS[name]
 
 

@@ -17,10 +17,14 @@ MAX_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class Source:
-    """Examples that can be read by position; `read` returns float32 images [n, C, H, W] in [0, 1]."""
+    """Examples that can be read by position: `read` returns float32 inputs [n, …] inside `bounds`.
+
+    Named sets and pictures give images [n, C, H, W] in [0, 1]; `bounds` is None for data without a range.
+    """
 
     targets: Tensor
     read: Callable[[Sequence[int]], Tensor]
+    bounds: tuple[float, float] | None = (0.0, 1.0)
 
     def __len__(self) -> int:
         """How many examples there are."""
@@ -29,7 +33,7 @@ class Source:
     def subset(self, positions: Sequence[int]) -> Source:
         """Return only the examples at `positions`, renumbered from 0."""
         kept = list(positions)
-        return Source(self.targets[kept], lambda chosen: self.read([kept[i] for i in chosen]))
+        return Source(self.targets[kept], lambda chosen: self.read([kept[i] for i in chosen]), self.bounds)
 
 
 def from_arrays(images: np.ndarray, targets: np.ndarray) -> Source:
@@ -65,7 +69,7 @@ def join(first: Source, second: Source) -> Source:
             if places
         ]
         if len({part.shape[1:] for part in parts}) > 1:
-            raise UsageError("the images of train and test differ in size; pass size=… to bring them to one square")
+            raise UsageError("the images of train and test differ in size; pass size=… to bring them to one size")
         return torch.cat(parts)[torch.tensor(early + late).argsort()]
 
-    return Source(torch.cat([first.targets, second.targets]), read)
+    return Source(torch.cat([first.targets, second.targets]), read, first.bounds)

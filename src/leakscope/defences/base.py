@@ -1,33 +1,30 @@
-"""A defence that changes only what is shared, as a function of the update."""
+"""A defence that changes only what is shared, as a function of the update's tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from dataclasses import replace
 
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
+from leakscope.defence import ClientHooks, Defence
 from leakscope.errors import UsageError
-from leakscope.types import Batch, ClientStep, SealedUpdate, SharedUpdate, Tensors
-
-Rewrite = Callable[[Tensors, Generator], dict[str, Tensor]]
+from leakscope.types import SharedUpdate, Tensors
 
 
-@dataclass(frozen=True)
-class _RewrittenStep:
-    step: ClientStep
-    rewrite: Rewrite
+class UpdateDefence(Defence):
+    """Rewrites the tensors of a finished update; what else belongs to the update stays."""
 
-    def __call__(self, model: nn.Module, batch: Batch, rng: Generator) -> SharedUpdate | SealedUpdate:
-        update = self.step(model, batch, rng)
-        if isinstance(update, SealedUpdate):
-            return update
+    def hooks(self) -> ClientHooks:
+        """Act on the finished update alone."""
+        return ClientHooks(update=self._update)
+
+    @abstractmethod
+    def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+        """What is shared instead of `tensors`, by the same names."""
+
+    def _update(self, update: SharedUpdate, rng: Generator) -> SharedUpdate:
         return replace(update, tensors=self.rewrite(update.tensors, rng))
-
-
-def rewritten(step: ClientStep, rewrite: Rewrite) -> ClientStep:
-    """`step`, with its update's tensors passed through `rewrite`."""
-    return _RewrittenStep(step, rewrite)
 
 
 def not_negative(defence: str, option: str, value: float) -> None:

@@ -2,40 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 
-from torch import nn
+from torch import Generator, Tensor, nn
 
 from leakscope.attack import Attack
-from leakscope.types import ClientStep, Defence
+from leakscope.defence import ClientHooks, Defence, Hardened, StepContext
+from leakscope.errors import UnsuitableError, UsageError
+from leakscope.types import Batch, SealedUpdate, SharedUpdate
+
+BatchHook = Callable[[Batch, Generator], Batch]
+GradientHook = Callable[[dict[str, Tensor], StepContext], dict[str, Tensor]]
+UpdateHook = Callable[[SharedUpdate, Generator], SharedUpdate | SealedUpdate]
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(Defence):
     """Applies `parts` in order; an empty chain is no defence."""
-    changes_network = False
-    strong_attacks = ()
 
     parts: tuple[Defence, ...]
+    name: str = field(init=False)
+    paper: str = field(init=False)
+    changes_network: bool = field(init=False)
+    strong_attacks: tuple[str, ...] = field(init=False)
 
-    @property
-    def name(self) -> str:
-        """The parts' names joined by "+"."""
-        return "+".join(part.name for part in self.parts) or "none"
+    def __post_init__(self) -> None:
+        strong = dict.fromkeys(attack for part in self.parts for attack in part.strong_attacks)
+        of_parts = {
+            "name": "+".join(part.name for part in self.parts) or "none",
+            "paper": "; ".join(part.paper for part in self.parts),
+            "changes_network": any(part.changes_network for part in self.parts),
+            "strong_attacks": tuple(strong),
+        }
+        for attribute, value in of_parts.items():
+            object.__setattr__(self, attribute, value)
 
-    @property
-    def paper(self) -> str:
-        """The parts' papers."""
-        return "; ".join(part.paper for part in self.parts)
+    def harden(self, model: nn.Module, *, seed: int = 0) -> Hardened:
+        """Harden with each part in turn: what the client has of one goes into the next."""
+        found = reduce(lambda current, part: _harden_again(current, part, seed), self.parts, Hardened(model, model))
+        names = {*(name for name, _ in found.client.named_parameters()), *dict(found.client.named_buffers())}
+        if lost := sorted(found.private - names):
+            raise UnsuitableError(
+                f"in {self.name} a later part renames {lost[0]!r}, which must stay with the client; "
+                "put the part that keeps it last"
+            )
+        return found
 
-    def harden(self, model: nn.Module) -> nn.Module:
-        """Harden with each part in turn."""
-        return reduce(lambda current, part: part.harden(current), self.parts, model)
-
-    def wrap(self, step: ClientStep) -> ClientStep:
-        """The first part acts on the update first."""
-        return reduce(lambda current, part: part.wrap(current), self.parts, step)
+    def hooks(self) -> ClientHooks:
+        """In each of the four places the first part acts first."""
+        each = [part.hooks() for part in self.parts]
+        return ClientHooks(
+            batch=_batch([one.batch for one in each if one.batch]),
+            example_gradients=_gradients([one.example_gradients for one in each if one.example_gradients]),
+            gradient=_gradients([one.gradient for one in each if one.gradient]),
+            update=_update([one.update for one in each if one.update]),
+        )
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows every part."""
@@ -45,3 +68,39 @@ class Chain:
 def chain(*parts: Defence) -> Chain:
     """`chain(clip(1.0), gaussian_noise(1e-2))` clips, then adds noise."""
     return Chain(tuple(parts))
+
+
+def _harden_again(current: Hardened, part: Defence, seed: int) -> Hardened:
+    client = part.harden(current.client, seed=seed)
+    # The server's side is hardened by itself where it differs: nothing private may come along.
+    server = client if current.client is current.server else part.harden(current.server, seed=seed)
+    if current.loss and client.loss:
+        raise UsageError(
+            f"only one defence of a chain may bring a loss of its own, {part.name!r} brings a second; leave one out"
+        )
+    return Hardened(client.client, server.server, client.loss or current.loss, current.private | client.private)
+
+
+def _batch(hooks: Sequence[BatchHook]) -> BatchHook | None:
+    def in_turn(batch: Batch, rng: Generator) -> Batch:
+        return reduce(lambda current, hook: hook(current, rng), hooks, batch)
+
+    return in_turn if hooks else None
+
+
+def _gradients(hooks: Sequence[GradientHook]) -> GradientHook | None:
+    def in_turn(gradients: dict[str, Tensor], context: StepContext) -> dict[str, Tensor]:
+        return reduce(lambda current, hook: hook(current, context), hooks, gradients)
+
+    return in_turn if hooks else None
+
+
+def _update(hooks: Sequence[UpdateHook]) -> UpdateHook | None:
+    def in_turn(update: SharedUpdate, rng: Generator) -> SharedUpdate | SealedUpdate:
+        current: SharedUpdate | SealedUpdate = update
+        for hook in hooks:
+            # Nobody can change a sealed update: what comes after the seal has nothing to act on.
+            current = current if isinstance(current, SealedUpdate) else hook(current, rng)
+        return current
+
+    return in_turn if hooks else None

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from leakscope.attack import Attack
-from leakscope.defences.base import rewritten
+from leakscope.defences.base import UpdateDefence
 from leakscope.errors import UsageError
 from leakscope.tensors import global_norm, map_tensors
-from leakscope.types import ClientStep, Tensors
+from leakscope.types import Tensors
 
 PAPER = "Abadi et al.: Deep Learning with Differential Privacy, CCS 2016 (clipping alone, no noise)"
 
 
 @dataclass(frozen=True)
-class Clip:
+class Clip(UpdateDefence):
     """g · min(1, norm/‖g‖) over all tensors together."""
-    changes_network = False
-    strong_attacks = ()
 
     norm: float
     name: str = "clip"
@@ -29,19 +27,12 @@ class Clip:
         if not self.norm > 0:
             raise UsageError(f"clip needs norm > 0, got {self.norm}")
 
-    def harden(self, model: nn.Module) -> nn.Module:
-        """The network stays as it is."""
-        return model
-
-    def wrap(self, step: ClientStep) -> ClientStep:
-        """Clip what `step` shares."""
-        return rewritten(step, self._clipped)
-
     def adapt(self, attack: Attack) -> Attack:
         """The attacker clips its candidates as well."""
         return attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.clipped()))
 
-    def _clipped(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+    def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+        """Scale all tensors by one factor."""
         factor = (self.norm / global_norm(tensors).clamp_min(1e-30)).clamp_max(1.0)
         return map_tensors(lambda value: value * factor, tensors)
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from leakscope import rng as random
 from leakscope.attack import Attack
-from leakscope.defences.base import not_negative, rewritten
-from leakscope.types import ClientStep, Tensors
+from leakscope.defences.base import UpdateDefence, not_negative
+from leakscope.types import Tensors
 
 PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, section 5 (noise as a defence)"
 
 
 @dataclass(frozen=True)
-class GaussianNoise:
+class GaussianNoise(UpdateDefence):
     """g + N(0, σ²) on every entry. Not differential privacy: nothing bounds the gradient."""
-    changes_network = False
 
     sigma: float
     name: str = "gaussian-noise"
@@ -30,26 +29,18 @@ class GaussianNoise:
     def __post_init__(self) -> None:
         not_negative("gaussian-noise", "sigma", self.sigma)
 
-    def harden(self, model: nn.Module) -> nn.Module:
-        """The network stays as it is."""
-        return model
-
-    def wrap(self, step: ClientStep) -> ClientStep:
-        """Add noise to what `step` shares."""
-        return rewritten(step, self._noisy)
-
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
         return attack.revised(lambda recipe: replace(recipe, noise=recipe.noise + self.sigma**2))
 
-    def _noisy(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+    def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+        """Add independent noise to every entry."""
         return {name: value + self.sigma * random.normal_like(value, rng) for name, value in tensors.items()}
 
 
 @dataclass(frozen=True)
-class LaplacianNoise:
+class LaplacianNoise(UpdateDefence):
     """g + Laplace(0, b) on every entry; variance 2b²."""
-    changes_network = False
 
     scale: float
     name: str = "laplacian-noise"
@@ -61,19 +52,12 @@ class LaplacianNoise:
     def __post_init__(self) -> None:
         not_negative("laplacian-noise", "scale", self.scale)
 
-    def harden(self, model: nn.Module) -> nn.Module:
-        """The network stays as it is."""
-        return model
-
-    def wrap(self, step: ClientStep) -> ClientStep:
-        """Add noise to what `step` shares."""
-        return rewritten(step, self._noisy)
-
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
         return attack.revised(lambda recipe: replace(recipe, noise=recipe.noise + 2 * self.scale**2))
 
-    def _noisy(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+    def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+        """Add independent noise to every entry."""
         return {name: value + self.scale * random.laplace_like(value, rng) for name, value in tensors.items()}
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from leakscope.attack import Attack
-from leakscope.defences.base import rewritten
+from leakscope.defences.base import UpdateDefence
 from leakscope.errors import UsageError
-from leakscope.types import ClientStep, Tensors
+from leakscope.types import Tensors
 
 PAPER = "Lin et al.: Deep Gradient Compression, ICLR 2018; as a defence in Zhu, Liu, Han, NeurIPS 2019"
 
 
 @dataclass(frozen=True)
-class Prune:
+class Prune(UpdateDefence):
     """Zero the `fraction` of entries smallest in magnitude, tensor by tensor."""
-    changes_network = False
-    strong_attacks = ()
 
     fraction: float
     name: str = "prune"
@@ -29,21 +27,14 @@ class Prune:
         if not 0.0 <= self.fraction < 1.0:
             raise UsageError(f"prune needs 0 ≤ fraction < 1, got {self.fraction}; 0.9 shares one entry in ten")
 
-    def harden(self, model: nn.Module) -> nn.Module:
-        """The network stays as it is."""
-        return model
-
-    def wrap(self, step: ClientStep) -> ClientStep:
-        """Prune what `step` shares."""
-        return rewritten(step, self._pruned)
-
     def adapt(self, attack: Attack) -> Attack:
         """The attacker reads the mask off the zeros."""
         if not self.fraction:
             return attack
         return attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.masked()))
 
-    def _pruned(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+    def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+        """Zero the smallest entries of each tensor."""
         return {name: _smallest_zeroed(value, self.fraction) for name, value in tensors.items()}
 
 

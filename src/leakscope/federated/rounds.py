@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Generator, Tensor, nn
 
+from leakscope.client import ClientStep
 from leakscope.errors import BadInputError, UsageError
 from leakscope.federated.aggregation import fedavg
 from leakscope.rng import child_seed, generator
 from leakscope.tensors import all_finite
-from leakscope.types import Batch, ClientStep, SharedUpdate
+from leakscope.types import Batch, SharedUpdate
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -43,13 +44,13 @@ def draw(train: Batch, shard: Tensor, *, batch_size: int, rng: Generator) -> Bat
 def client_update(model: nn.Module, batch: Batch, *, step: ClientStep, rng: Generator, meter: Meter) -> SharedUpdate:
     """Run one client's step and note its cost."""
     started = _now(batch.inputs.device)
-    update = step(model, batch, rng)
+    update = step.run(model, batch, rng).update
     meter.seconds.append(_now(batch.inputs.device) - started)
     if not isinstance(update, SharedUpdate) or update.kind != "gradient":
         found = f"a {update.kind}" if isinstance(update, SharedUpdate) else f"a {type(update).__name__}"
         raise UsageError(
-            f"measure_utility needs a step that shares a gradient, got {found}; "
-            "measure the gradient step under the same defence (sealing alone does not change accuracy)"
+            f"measure_utility needs a client that shares a gradient, got {found}; "
+            "measure the defence without what seals the update (sealing alone does not change accuracy)"
         )
     total = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     meter.nonzero.append(sum(int(value.count_nonzero()) for value in update.tensors.values()) / max(total, 1))
@@ -67,8 +68,8 @@ def server_step(
     for name, gradient in mean.items():
         if name not in parameters or parameters[name].shape != gradient.shape:
             raise BadInputError(
-                f"the step shares {name!r} of shape {list(gradient.shape)}, which is no parameter of the model; "
-                "harden the model with the same defence that wraps the step"
+                f"the client shares {name!r} of shape {list(gradient.shape)}, which is no parameter of the model; "
+                "a defence must keep names and shapes of what is shared"
             )
     optimiser.zero_grad()
     for name, gradient in mean.items():

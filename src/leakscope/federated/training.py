@@ -1,4 +1,4 @@
-"""Train a network federatedly under a client step, and measure what it still learns."""
+"""Train a network federatedly under a defence, and measure what it still learns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from leakscope.client import ClientStep, harden
+from leakscope.defence import Defence
 from leakscope.errors import UsageError
 from leakscope.federated.rounds import (
     Meter,
@@ -25,8 +27,8 @@ from leakscope.federated.rounds import (
 )
 from leakscope.federated.utility import Utility, wilson_interval
 from leakscope.rng import generator
-from leakscope.threat import check_output
-from leakscope.types import Batch, ClientStep, Loss
+from leakscope.tasks import Classification, Task
+from leakscope.types import Batch, Loss
 
 MOMENTUM = 0.9
 EVALUATION_CHUNK = 512
@@ -50,49 +52,53 @@ def measure_utility(
     train: Batch,
     test: Batch,
     *,
-    step: ClientStep,
+    defence: Defence | None = None,
     clients: int = 4,
     rounds: int = 150,
     batch_size: int = 32,
     lr: float = 0.1,
     seed: int = 0,
     loss: Loss = functional.cross_entropy,
+    task: Task | None = None,
     freeze_batch_norm: bool = False,
 ) -> Utility:
-    """Train a copy of `model` with every client using `step`, then test it.
+    """Train a copy of `model` with every client under `defence`, then test it.
 
     `train` is dealt at random into one shard per client. Each round every client draws a
-    mini-batch from its shard without replacement and shares step(model, batch, rng); the server
-    averages the gradients by batch size and takes one SGD step with momentum 0.9. All
-    randomness follows from `seed`; the caller's model and global random state stay as they were.
-    Parameters that the step does not share keep their first value.
+    mini-batch from its shard without replacement and shares its gradient, computed as in
+    `leakscope.client.run_client`; the server averages the gradients by batch size and takes one SGD step
+    with momentum 0.9. All randomness follows from `seed`; the caller's model and global random state stay
+    as they were. Parameters that are not shared keep their first value.
 
     The copy trains in train mode. After each round a forward pass over the clients' own
-    mini-batches refreshes the running statistics of batch-norm layers. Steps that look at one
+    mini-batches refreshes the running statistics of batch-norm layers. Defences that look at one
     example at a time need `freeze_batch_norm`, which leaves those layers in eval mode.
 
     Args:
-        model: The network, hardened already if the defence asks for it.
+        model: The network as it is without the defence.
         train: Examples of all clients together.
         test: Examples that accuracy and final loss are taken on.
-        step: What a client computes, wrapped in a defence or not; it must share a gradient.
+        defence: What the clients do against leakage; it must share a gradient.
         clients: Number of clients; all take part in every round.
         rounds: Server steps.
         batch_size: Examples per client and round, at most its shard.
         lr: The server's learning rate.
-        seed: Decides shards, mini-batches and the randomness inside the steps.
-        loss: What `final_loss` is measured with; the step brings its own.
+        seed: Decides shards, mini-batches and the randomness of clients and defence.
+        loss: What clients train with unless the defence brings its own, and what `final_loss` is measured with.
+        task: How answers are told right from wrong; by default classification.
         freeze_batch_norm: Keep batch-norm layers on their stored statistics.
 
     Returns:
         Accuracy with its interval, test loss, time per client step and share of values sent.
     """
+    network = harden(copy.deepcopy(model), defence, seed=seed)
+    step = ClientStep.of(network, defence=defence, loss=loss)
     plan = _Plan(step, clients, rounds, batch_size, lr, seed, freeze_batch_norm)
-    _check(plan, model, train=train)
-    student, meter = copy.deepcopy(model), Meter()
+    _check(plan, network.client, train=train)
+    student, meter = network.client, Meter()
     with seeded(student, seed):
         done = _train(student, train, plan=plan, meter=meter)
-        hits, final_loss = _evaluate(student, test, loss=loss)
+        hits, final_loss = _evaluate(student, test, loss=loss, task=task or Classification())
     return Utility(
         accuracy=hits / len(test),
         interval=wilson_interval(hits, len(test)),
@@ -140,13 +146,13 @@ def _train(model: nn.Module, train: Batch, *, plan: _Plan, meter: Meter) -> int:
 
 
 @torch.no_grad()
-def _evaluate(model: nn.Module, test: Batch, *, loss: Loss) -> tuple[int, float]:
+def _evaluate(model: nn.Module, test: Batch, *, loss: Loss, task: Task) -> tuple[int, float]:
     """Return the number of right answers and the mean loss, in eval mode."""
     model.eval()
     hits, total = 0, 0.0
     parts = zip(test.inputs.split(EVALUATION_CHUNK), test.targets.split(EVALUATION_CHUNK), strict=True)
     for inputs, targets in parts:
-        output = check_output(model(inputs))
-        hits += int((output.argmax(1) == targets).sum())
+        output = task.check_output(model(inputs))
+        hits += task.count_correct(output, targets)
         total += float(loss(output, targets)) * len(inputs)
     return hits, total / len(test)

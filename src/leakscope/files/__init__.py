@@ -1,4 +1,4 @@
-"""Reading and writing update files that nobody vouches for.
+"""Reading and writing files of tensors that nobody vouches for.
 
 Whatever a file holds, loading it ends in a valid value or in one `BadInputError`: no code of the
 file runs, no more memory is taken than its size and the budget allow, nothing partial is returned.
@@ -6,8 +6,9 @@ file runs, no more memory is taken than its size and the budget allow, nothing p
 
 from leakscope.files.atomic import private_folder, write_atomic
 from leakscope.files.check import check_update
+from leakscope.files.formats import pack_tensors, read_tensors, unpack_tensors, write_tensors
 from leakscope.files.images import save_images
-from leakscope.files.pairs import delta
+from leakscope.files.state_dicts import delta
 from leakscope.files.updates import load_state, load_update, save_update
 
 __all__ = [
@@ -15,8 +16,12 @@ __all__ = [
     "delta",
     "load_state",
     "load_update",
+    "pack_tensors",
     "private_folder",
+    "read_tensors",
     "save_images",
     "save_update",
+    "unpack_tensors",
     "write_atomic",
+    "write_tensors",
 ]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from leakscope.errors import BadInputError
-from leakscope.files.buffers import split_buffers
-from leakscope.files.naming import aliases, match_names
+from leakscope.files.names import find_tied_names, match_names
 from leakscope.files.opening import show
+from leakscope.files.state_dicts import split_buffers
 from leakscope.types import SharedUpdate, Tensors
 
 _LOG = logging.getLogger("leakscope.files")
@@ -56,7 +56,7 @@ def _by_role(update: SharedUpdate, model: nn.Module, log: list[str]) -> tuple[di
     by_name, known = split_buffers({mapping[name]: value for name, value in everything.items()})
     owned = {name for name, _ in model.named_buffers(remove_duplicate=False)} | {mapping[n] for n in update.buffers}
     buffers = known | {name: value for name, value in by_name.items() if name in owned}
-    tied = aliases(model)
+    tied = find_tied_names(model)
     named = {name: value for name, value in by_name.items() if name not in buffers and name not in tied}
     for name in (name for name in by_name if name in tied):
         other = named.setdefault(tied[name], by_name[name])

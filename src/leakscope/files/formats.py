@@ -1,15 +1,24 @@
-"""Choosing the reader by what a file contains; its name may only confirm it."""
+"""Tensors from and to files of any supported format.
+
+The reader is chosen by what a file contains; its name may only confirm it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
+import safetensors.torch
+import torch
 from torch import Tensor
 
+from leakscope.errors import BadInputError
+from leakscope.files.atomic import write_atomic
+from leakscope.files.names import name_problem
 from leakscope.files.numpy_reader import MAGIC, read_npy, read_npz
-from leakscope.files.opening import Source
-from leakscope.files.safetensors_reader import read_safetensors
+from leakscope.files.opening import Source, open_bytes, open_source, show
+from leakscope.files.safetensors_reader import DTYPES, read_safetensors
 from leakscope.files.torch_reader import read_torch
 from leakscope.files.zips import open_zip
 
@@ -27,6 +36,48 @@ _READERS: dict[str, Callable[[Source], dict[str, Tensor]]] = {
     "torch": read_torch,
 }
 _ADVICE = "save tensors as safetensors, .npz or .pt with a current torch.save"
+
+
+def read_tensors(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of safetensors, .npz, .npy or .pt, on the CPU, and the metadata of safetensors.
+
+    Raises:
+        BadInputError: The file is not what it should be; nothing was loaded and nothing of it was executed.
+    """
+    with open_source(path, budget_mb=budget_mb) as source:
+        return read_any(source)
+
+
+def unpack_tensors(data: bytes, *, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return tensors and metadata of a safetensors file that was read already; it may hold no tensor at all."""
+    with open_bytes(data, name=name) as source:
+        return read_safetensors(source, may_be_empty=True)
+
+
+def pack_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return the bytes of a safetensors file."""
+    check_storable(tensors)
+    # Clones: safetensors refuses tensors that share memory, as tied weights do.
+    copies = {
+        name: value.detach().to("cpu").clone(memory_format=torch.contiguous_format) for name, value in tensors.items()
+    }
+    return safetensors.torch.save(copies, metadata=dict(metadata or {}))
+
+
+def write_tensors(
+    path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> Path:
+    """Write tensors as safetensors; the file appears whole or not at all."""
+    return write_atomic(path, pack_tensors(tensors, metadata))
+
+
+def check_storable(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse names and dtypes that could not be read back."""
+    for name, value in tensors.items():
+        if problem := name_problem(name):
+            raise BadInputError(f"tensor {show(name)}: the name {problem}; rename it before saving")
+        if value.dtype not in DTYPES.values():
+            raise BadInputError(f"tensor {show(name)}: {value.dtype} cannot be saved; convert it to float32")
 
 
 def read_any(source: Source) -> tuple[dict[str, Tensor], dict[str, str]]:

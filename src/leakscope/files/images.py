@@ -28,7 +28,10 @@ def save_images(folder: str | os.PathLike[str], images: Tensor, *, prefix: str =
         raise BadInputError(f"images must have shape [n, 1 or 3, height, width], got {list(images.shape)}")
     pixels = _as_bytes(images.detach().to("cpu"))
     target = private_folder(folder)
-    return [write_atomic(target / f"{prefix}-{index:04d}.png", _png(image)) for index, image in enumerate(pixels)]
+    return [
+        write_atomic(target / f"{prefix}-{index:04d}.png", encode_png(image.permute(1, 2, 0)))
+        for index, image in enumerate(pixels)
+    ]
 
 
 def _as_bytes(images: Tensor) -> Tensor:
@@ -42,9 +45,10 @@ def _as_bytes(images: Tensor) -> Tensor:
     return (wide.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
-def _png(image: Tensor) -> bytes:
-    array = image.permute(1, 2, 0).contiguous().numpy()
+def encode_png(pixels: Tensor) -> bytes:
+    """Encode uint8 [H, W, 1 or 3] as PNG."""
+    array = pixels.contiguous().numpy()
     picture = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
     buffer = io.BytesIO()
-    picture.save(buffer, format="PNG")
+    picture.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer, model_validator
 
 from leakscope.files.opening import Source
 from leakscope.types import LocalTraining, SharedUpdate
@@ -19,11 +19,38 @@ class _Strict(BaseModel):
 
 
 class Local(_Strict):
-    """`LocalTraining` as stored."""
+    """`LocalTraining` as stored: rate, amount and batch size, and of the rest what is not at its default."""
 
     lr: float = Field(gt=0, allow_inf_nan=False)
-    steps: _Count
-    batch_size: _Count
+    steps: _Count | None = None
+    batch_size: _Count = 1
+    epochs: _Count | None = None
+    optimiser: str = "sgd"
+    momentum: float = 0.0
+    nesterov: bool = False
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    shuffle: bool = False
+    drop_last: bool = False
+    schedule: str = "constant"
+    decay_every: _Count | None = None
+    decay_factor: float = 0.1
+    final_fraction: float = 0.0
+
+    @model_validator(mode="after")
+    def _can_train(self) -> Local:
+        self.training()
+        return self
+
+    @model_serializer
+    def _settings(self) -> dict[str, Any]:
+        return self.training().settings()
+
+    def training(self) -> LocalTraining:
+        """The value that is stored; it checks how its settings go together."""
+        return LocalTraining(**dict(self))
 
 
 class Manifest(_Strict):
@@ -39,13 +66,13 @@ class Manifest(_Strict):
 
     def local_training(self) -> LocalTraining | None:
         """Return the stored local training."""
-        return None if self.local is None else LocalTraining(**self.local.model_dump())
+        return None if self.local is None else self.local.training()
 
 
 def describe(update: SharedUpdate) -> Manifest:
     """Return the manifest of `update`."""
     local = update.local
-    stored = None if local is None else Local(lr=local.lr, steps=local.steps, batch_size=local.batch_size)
+    stored = None if local is None else Local(**local.settings())
     return Manifest(
         format=1,
         kind=update.kind,

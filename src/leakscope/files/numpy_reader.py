@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import IO
 
 import torch
 from torch import Tensor
 
-from leakscope.files.dtypes import DTYPES, NUMPY_CODES, itemsize
 from leakscope.files.names import name_problem
 from leakscope.files.opening import Source, fill, show
-from leakscope.files.safetensors_reader import check_booleans
-from leakscope.files.zips import open_zip
+from leakscope.files.safetensors_reader import DTYPES, check_booleans, itemsize
+from leakscope.files.zips import RATIO_FLOOR, open_zip
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 4096
+# numpy code → safetensors code.
+_CODES: dict[str, str] = {
+    "b1": "BOOL",
+    "u1": "U8",
+    "i1": "I8",
+    "i2": "I16",
+    "i4": "I32",
+    "i8": "I64",
+    "f2": "F16",
+    "f4": "F32",
+    "f8": "F64",
+}
 _FIELD = re.compile(r"\s*'(descr|fortran_order|shape)'\s*:\s*('[^'\\]{1,16}'|True|False|\([\d\s,]*\))\s*(?:,\s*|$)")
 _DESCR = re.compile(r"'([<>=|])([a-zA-Z])(\d*)'")
 
@@ -47,13 +59,26 @@ def read_npy(source: Source) -> dict[str, Tensor]:
     return {"0": _read_array(source, source.file, header, "0")}
 
 
-def read_npz(source: Source) -> dict[str, Tensor]:
+def list_npz(source: Source, *, ratio_floor: int = RATIO_FLOOR) -> list[str]:
+    """Return the names of the arrays of a .npz file, as they are in the archive."""
+    with open_zip(source, ratio_floor=ratio_floor) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+def read_npz(
+    source: Source, *, only: Collection[str] | None = None, ratio_floor: int = RATIO_FLOOR
+) -> dict[str, Tensor]:
     """Return the arrays of a .npz file by name, in the order of the archive.
 
     Arrays saved without a name get the positional names "0", "1", …
+
+    Args:
+        source: The opened file.
+        only: Names of the arrays to read; the others are neither read nor counted.
+        ratio_floor: Arrays of fewer bytes may be compressed as well as they like.
     """
-    with open_zip(source) as archive:
-        members = archive.infolist()
+    with open_zip(source, ratio_floor=ratio_floor) as archive:
+        members = [item for item in archive.infolist() if only is None or item.filename.removesuffix(".npy") in only]
         source.check_total(sum(member.file_size for member in members))
         result: dict[str, Tensor] = {}
         for member in members:
@@ -122,11 +147,9 @@ def _dtype(source: Source, text: str, name: str) -> tuple[str, bool]:
             "holds Python objects, which only pickle can read and leakscope never does; save numeric arrays",
             tensor=name,
         )
-    code = NUMPY_CODES.get(match[2] + match[3]) if match else None
+    code = _CODES.get(match[2] + match[3]) if match else None
     if match is None or code is None:
-        raise source.error(
-            f"expected a dtype among {', '.join(NUMPY_CODES)}, got {show(text)}; convert it", tensor=name
-        )
+        raise source.error(f"expected a dtype among {', '.join(_CODES)}, got {show(text)}; convert it", tensor=name)
     return code, match[1] == ">" and itemsize(code) > 1
 
 

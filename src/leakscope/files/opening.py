@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 import struct
@@ -105,12 +106,24 @@ def open_source(path: str | os.PathLike[str], *, budget_mb: float) -> Iterator[S
     """Open a regular file for reading; turn every kind of damage into a `BadInputError`."""
     budget = budget_bytes(budget_mb)
     name = path_text(path)
+    with _report_damage(name), _open_regular(name) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            raise BadInputError(f"{show(name)}: expected tensors, got an empty file; write or copy it again")
+        yield Source(name, file, size, budget)
+
+
+@contextlib.contextmanager
+def open_bytes(data: bytes, *, name: str) -> Iterator[Source]:
+    """As `open_source`, for the content of a file that was read already."""
+    with _report_damage(name):
+        yield Source(name, io.BytesIO(data), len(data), len(data))
+
+
+@contextlib.contextmanager
+def _report_damage(name: str) -> Iterator[None]:
     try:
-        with _open_regular(name) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size == 0:
-                raise BadInputError(f"{show(name)}: expected tensors, got an empty file; write or copy it again")
-            yield Source(name, file, size, budget)
+        yield
     except LeakscopeError:
         raise
     except _DAMAGE as error:

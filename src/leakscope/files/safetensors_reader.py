@@ -14,10 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from leakscope.files.dtypes import DTYPES, itemsize
 from leakscope.files.names import name_problem
 from leakscope.files.opening import Source, fill, show
 
+# safetensors code → torch dtype; complex, 8-bit float and wide unsigned types are refused by absence.
+DTYPES: dict[str, torch.dtype] = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+}
 # About 40,000 tensors. JSON expands some twentyfold in memory, so the text must stay small.
 MAX_HEADER = 4 * 2**20
 _FIELDS = {"dtype", "shape", "data_offsets"}
@@ -34,11 +46,18 @@ class Entry:
     end: int
 
 
-def read_safetensors(source: Source) -> tuple[dict[str, Tensor], dict[str, str]]:
+def itemsize(code: str) -> int:
+    """Bytes of one element."""
+    return torch.empty((), dtype=DTYPES[code]).element_size()
+
+
+def read_safetensors(source: Source, *, may_be_empty: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of a safetensors file."""
     header, start = _read_header(source)
     metadata = _metadata(source, header.pop("__metadata__", {}))
     entries = [_entry(source, name, fields) for name, fields in header.items()]
+    if not entries and not may_be_empty:
+        raise source.error("expected at least one tensor, got none")
     _check_layout(source, entries, start)
     return {entry.name: _read_tensor(source, entry, start) for entry in entries}, metadata
 
@@ -118,8 +137,6 @@ def _counts(value: object) -> bool:
 
 
 def _check_layout(source: Source, entries: list[Entry], start: int) -> None:
-    if not entries:
-        raise source.error("expected at least one tensor, got none")
     source.check_total(sum(entry.end - entry.begin for entry in entries))
     reached = 0
     for entry in sorted(entries, key=lambda item: (item.begin, item.end)):

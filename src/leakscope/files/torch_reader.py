@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from leakscope.errors import BadInputError, StorageError
-from leakscope.files import child
-from leakscope.files.dtypes import DTYPES, itemsize
+from leakscope.files import torch_child
 from leakscope.files.names import name_problem
 from leakscope.files.opening import Source, show
-from leakscope.files.pickles import Reader
-from leakscope.files.safetensors_reader import read_safetensors
-from leakscope.files.symbols import Refused, TensorSpec
+from leakscope.files.pickle_reader import Reader
+from leakscope.files.pickle_symbols import Refused, TensorSpec
+from leakscope.files.safetensors_reader import DTYPES, itemsize, read_safetensors
 from leakscope.files.zips import MAX_RATIO, RATIO_FLOOR, open_zip
 
 # About 14,000 tensors; interpreting this much takes about a second.
@@ -179,7 +178,7 @@ def _run_child(source: Source, job: dict[str, Any]) -> None:
     keep = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
     try:
         done = subprocess.run(
-            [sys.executable, "-I", child.__file__, json.dumps(job)],
+            [sys.executable, "-I", torch_child.__file__, json.dumps(job)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -195,7 +194,7 @@ def _run_child(source: Source, job: dict[str, Any]) -> None:
     if done.returncode == 0:
         return
     reason = done.stderr.decode("utf-8", "replace").strip()[-300:] or f"exit status {done.returncode}"
-    if done.returncode == child.NO_SPACE:
+    if done.returncode == torch_child.NO_SPACE:
         raise StorageError(f"{show(source.path)}: {job['output']:,} bytes of temporary space are needed; free some")
     raise source.error(f"torch refused it in the child process ({reason}); convert it to safetensors")
 

@@ -7,18 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import safetensors.torch
 from torch import Tensor
 
 from leakscope.errors import BadInputError, UsageError
-from leakscope.files.atomic import write_atomic
-from leakscope.files.buffers import split_buffers
-from leakscope.files.dtypes import DTYPES
-from leakscope.files.formats import read_any
+from leakscope.files.formats import check_storable, read_any, read_tensors, write_tensors
 from leakscope.files.manifest import KEY, Manifest, describe, parse
-from leakscope.files.names import name_problem
 from leakscope.files.opening import Source, open_source, show
-from leakscope.files.pairs import delta
+from leakscope.files.state_dicts import delta, split_buffers
 from leakscope.types import LocalTraining, SharedUpdate, Tensors
 
 Kind = Literal["gradient", "delta"]
@@ -35,9 +30,10 @@ def save_update(path: str | os.PathLike[str], update: SharedUpdate) -> Path:
     both = sorted(set(update.tensors) & set(update.buffers))
     if both:
         raise BadInputError(f"tensor {show(both[0])} is both a parameter and a buffer; rename one of them")
-    tensors = {name: _storable(name, value) for name, value in [*update.tensors.items(), *update.buffers.items()]}
-    manifest = describe(update).model_dump_json()
-    return write_atomic(path, safetensors.torch.save(tensors, metadata={KEY: manifest}))
+    tensors = {**update.tensors, **update.buffers}
+    # Before the manifest, which lists the names.
+    check_storable(tensors)
+    return write_tensors(path, tensors, {KEY: describe(update).model_dump_json()})
 
 
 def load_update(
@@ -90,17 +86,7 @@ def declared_kind(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> K
 
 def load_state(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> dict[str, Tensor]:
     """Read named tensors (weights, a state dict) from any supported format, on the CPU."""
-    with open_source(path, budget_mb=budget_mb) as source:
-        return read_any(source)[0]
-
-
-def _storable(name: str, value: Tensor) -> Tensor:
-    if problem := name_problem(name):
-        raise BadInputError(f"tensor {show(name)}: the name {problem}; rename it before saving")
-    if value.dtype not in DTYPES.values():
-        raise BadInputError(f"tensor {show(name)}: {value.dtype} cannot be saved; convert it to float32")
-    # A clone: safetensors refuses tensors that share memory, as tied weights do.
-    return value.detach().to("cpu").contiguous().clone()
+    return read_tensors(path, budget_mb=budget_mb)[0]
 
 
 def _agree(source: Source, manifest: Manifest, **given: object) -> None:

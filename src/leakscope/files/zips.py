@@ -15,7 +15,7 @@ MAX_DIRECTORY = 4 * 2**20
 _TAIL = 22 + 2**16
 
 
-def open_zip(source: Source) -> zipfile.ZipFile:
+def open_zip(source: Source, *, ratio_floor: int = RATIO_FLOOR) -> zipfile.ZipFile:
     """Open the archive after bounding its directory, and check every member's declared size."""
     _check_directory(source)
     source.file.seek(0)
@@ -27,7 +27,11 @@ def open_zip(source: Source) -> zipfile.ZipFile:
     _check_overlap(source, members)
     for member in members:
         _check_member(source, member)
-    _check_ratio(source, sum(m.file_size for m in members), sum(m.compress_size for m in members), None)
+        if member.file_size > ratio_floor:
+            _check_ratio(source, member.file_size, member.compress_size, member.filename)
+    total = sum(member.file_size for member in members)
+    if total > ratio_floor:
+        _check_ratio(source, total, sum(member.compress_size for member in members), None)
     return archive
 
 
@@ -76,11 +80,10 @@ def _check_member(source: Source, member: zipfile.ZipInfo) -> None:
         raise source.error("expected stored or deflated data; write the file again", tensor=member.filename)
     if member.compress_type == zipfile.ZIP_STORED and member.file_size != member.compress_size:
         raise source.error("stored data has two different sizes; write the file again", tensor=member.filename)
-    _check_ratio(source, member.file_size, member.compress_size, member.filename)
 
 
 def _check_ratio(source: Source, plain: int, packed: int, name: str | None) -> None:
-    if plain > RATIO_FLOOR and plain > MAX_RATIO * packed:
+    if plain > MAX_RATIO * packed:
         raise source.error(
             f"expands {plain / max(packed, 1):,.0f} times ({packed:,} → {plain:,} bytes), at most {MAX_RATIO} is "
             "allowed; if it really holds mostly zeros, save it uncompressed (numpy.savez, or safetensors)",

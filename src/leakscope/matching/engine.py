@@ -5,62 +5,35 @@ Groups are victims × restarts of the same global model, moved in lockstep.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from leakscope.matching.candidates import Candidate, Describes, GeneratesLabels
-from leakscope.matching.distances import Distance, Grouped
-from leakscope.matching.label_rules.soft import probabilities
-from leakscope.matching.optimisers import Evaluation, Optimiser, State
-from leakscope.matching.penalties import Penalty, weight_at
-from leakscope.matching.replays import Replay
-from leakscope.matching.routes import PlainRoute, Route, choose_route
-from leakscope.matching.trial import Trial
-from leakscope.matching.variables import Variables, is_fixed
-from leakscope.types import Observation, Status
-
-Keep = Literal["best", "last"]
-
-# Called with (step, images of all groups, distances): must not change them.
-Watch = Callable[[int, Tensor, Tensor], None]
-
-
-@dataclass(frozen=True)
-class Stop:
-    """When to end before `steps`: every group below `distance`, or no progress for `patience` steps."""
-
-    distance: float = 0.0
-    patience: int = 0
-    progress: float = 1e-3
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Everything a run needs. `seen` holds one observation a victim, all of one model.
-
-    `keep` says which iterate a run returns, with its own distance: the one of lowest distance,
-    or the last. A run whose rate falls to zero ends better than its lowest distance: on the
-    way there noise can fit the update better than the smoother image at the end.
-    """
-
-    seen: Sequence[Observation]
-    candidate: Candidate
-    replay: Replay
-    distance: Distance
-    penalties: Sequence[Penalty]
-    optimiser: Optimiser
-    steps: int
-    stop: Stop = Stop()
-    keep: Keep = "best"
+from leakscope.attack import Watch
+from leakscope.matching.candidates import Describes
+from leakscope.matching.objective import Objective
+from leakscope.matching.optimisers import State
+from leakscope.matching.problem import Keep, Problem, Stop, plain_distance
+from leakscope.matching.variables import Variables
+from leakscope.types import Status
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Best iterate of every group: inputs, targets as used, and the distance *there*."""
+    """The returned iterate of every group: inputs, targets as used, and the distance *there*.
+
+    Attributes:
+        images: model inputs, [groups, examples, …].
+        targets: labels or probabilities, [groups, examples, …].
+        distance: Σ γ D at them, by plain differentiation, [groups].
+        history: distances along the run, [evaluations, groups].
+        status: how every group ended.
+        evaluations: gradients of the matching distance, or distances, that were computed.
+        routes: how every part was differentiated, and why.
+        notes: what the candidate has to tell of every group.
+        variables: what was optimised, [groups, …], at the returned iterates.
+    """
 
     images: Tensor
     targets: Tensor
@@ -68,16 +41,15 @@ class Outcome:
     history: Tensor
     status: tuple[Status, ...]
     evaluations: int
-    route: str
+    routes: tuple[str, ...]
     notes: tuple[tuple[str, ...], ...]
     variables: Variables
 
 
 def run(problem: Problem, start: Variables, labels: Tensor | None, *, watch: Watch | None = None) -> Outcome:
-    """Optimise all groups from `start`; `labels` [groups, n] are fixed, or None when soft."""
-    first = problem.seen[0]
-    target = grouped_target(problem, groups=_groups(start))
-    objective = _Objective(problem, target, labels)
+    """Optimise all groups from `start`; `labels` [groups, examples] are fixed, or None when soft."""
+    first = problem.first
+    objective = Objective(problem, labels, groups=_groups(start))
     best: _Best | None = None
     trace: list[Tensor] = []
     lows: list[Tensor] = []
@@ -86,104 +58,15 @@ def run(problem: Problem, start: Variables, labels: Tensor | None, *, watch: Wat
             objective, start, steps=problem.steps, project=lambda v: problem.candidate.project(first, v)
         )
         for state in states:
-            best = _Best.of(state) if best is None else best.next(state, problem.keep)
+            best = _Best.begin(state) if best is None else best.advance(state, problem.keep)
             trace.append(state.evaluation.distance)
             lows.append(best.distance)
             if watch is not None:
                 watch(state.step, problem.candidate.decode(first, state.variables), state.evaluation.distance)
-            if _finished(problem.stop, lows, state):
+            if _is_finished(problem.stop, lows, state):
                 break
     assert best is not None
-    return _outcome(problem, best, torch.stack(trace), target, labels, objective)
-
-
-def grouped_target(problem: Problem, *, groups: int) -> dict[str, Tensor]:
-    """Observed updates as [groups, …]; one victim's restarts share memory."""
-    restarts = groups // len(problem.seen)
-    each = [problem.replay.target(seen) for seen in problem.seen]
-    if len(each) == 1:
-        return {name: value.expand(groups, *value.shape) for name, value in each[0].items()}
-    return {name: torch.stack([update[name] for update in each]).repeat_interleave(restarts, 0) for name in each[0]}
-
-
-class _Objective:
-    """Distance plus penalties as a function of the variables; picks its route at the first call."""
-
-    def __init__(self, problem: Problem, target: Grouped, labels: Tensor | None) -> None:
-        self.problem, self.target, self.labels = problem, target, labels
-        self.route: Route | None = None
-        self.note = ""
-        self.calls = 0
-        self.evaluations = 0
-
-    def __call__(self, variables: Variables) -> Evaluation:
-        leaves = {name: value.detach().requires_grad_(not is_fixed(name)) for name, value in variables.items()}
-        with torch.enable_grad():
-            images = self.problem.candidate.decode(self.problem.seen[0], leaves)
-            targets = targets_of(self.problem, leaves, self.labels)
-        match = self._route(images, targets)(images.detach(), targets.detach(), self.target)
-        outputs, cotangents = [images], [match.images]
-        # Soft labels that were granted are fixed.
-        if match.targets is not None and targets.requires_grad:
-            outputs, cotangents = [images, targets], [match.images, match.targets]
-        gradient = _pulled(outputs, leaves, cotangents, keep=bool(self.problem.penalties))
-        gradient = self._penalised(self._trial(leaves, images, targets), gradient)
-        self.calls += 1
-        self.evaluations += 1
-        return Evaluation(match.distance, gradient)
-
-    def measure(self, variables: Variables) -> Tensor:
-        """The distances alone: what a search without gradients needs."""
-        with torch.no_grad():
-            images = self.problem.candidate.decode(self.problem.seen[0], variables)
-            targets = targets_of(self.problem, variables, self.labels)
-        target, groups = self.target, len(images)
-        if groups != len(next(iter(target.values()))):
-            # A population may be larger than the groups the run was started with.
-            target = {name: _widened(value, groups) for name, value in target.items()}
-            targets = targets if self.labels is None else _widened(targets, groups)
-        route = self._route(images, targets)
-        self.calls += 1
-        # Groups of one victim are candidates of one search: each is an evaluation of its own.
-        self.evaluations += max(1, groups // len(self.problem.seen))
-        return route.measure(images, targets, target)
-
-    def _route(self, images: Tensor, targets: Tensor) -> Route:
-        if self.route is None:
-            self.route, self.note = choose_route(
-                self.problem.seen[0], self.problem.replay, self.problem.distance,
-                images=images.detach(), targets=targets.detach(), target=self.target,
-            )  # fmt: skip
-        return self.route
-
-    def _trial(self, leaves: Variables, images: Tensor, targets: Tensor) -> Trial:
-        seen = tuple(self.problem.seen)
-        return Trial(
-            leaves.get("inputs", images), images, targets, seen[0].model, seen=seen,
-            restarts=len(images) // len(seen), variables=leaves, step=self.calls, steps=self.problem.steps,
-        )  # fmt: skip
-
-    def _penalised(self, trial: Trial, matching: Variables) -> Variables:
-        total = dict(matching)
-        for penalty in self.problem.penalties:
-            with torch.enable_grad():
-                value = penalty.value(trial)
-            grads = _pulled([value], trial.variables, [torch.ones_like(value)], keep=True)
-            weight = torch.full_like(value.detach(), weight_at(penalty, trial))
-            if penalty.relative:
-                weight = weight * _length(matching) / _length(grads).clamp_min(1e-30)
-            for name, grad in grads.items():
-                total[name] = total[name] + grad * weight.reshape(-1, *[1] * (grad.ndim - 1))
-        return total
-
-
-def targets_of(problem: Problem, variables: Variables, labels: Tensor | None) -> Tensor:
-    """Fixed labels, or probabilities: generated by the candidate, or optimised as logits."""
-    if labels is not None:
-        return labels
-    if isinstance(problem.candidate, GeneratesLabels):
-        return problem.candidate.soft_labels(problem.seen[0], variables)
-    return probabilities(variables["labels"])
+    return _finish(objective, best, torch.stack(trace))
 
 
 @dataclass(frozen=True)
@@ -196,11 +79,11 @@ class _Best:
     last: Tensor
 
     @classmethod
-    def of(cls, state: State) -> _Best:
+    def begin(cls, state: State) -> _Best:
         distance = state.evaluation.distance.nan_to_num(torch.inf, torch.inf, torch.inf)
         return cls(dict(state.variables), distance, distance, distance)
 
-    def next(self, state: State, keep: Keep) -> _Best:
+    def advance(self, state: State, keep: Keep) -> _Best:
         distance = state.evaluation.distance.nan_to_num(torch.inf, torch.inf, torch.inf)
         better = torch.isfinite(distance) if keep == "last" else distance < self.distance
         if not bool(better.any()):
@@ -211,8 +94,17 @@ class _Best:
         }
         return _Best(variables, torch.where(better, distance, self.distance), self.start, distance)
 
+    def status(self, group: int) -> Status:
+        start, low, last = (float(value[group]) for value in (self.start, self.distance, self.last))
+        if low == float("inf"):
+            return Status.NAN
+        # Not better than its own random start, or ended above it: such a run is not evidence.
+        if low > start * (1 - 1e-3) or last > start:
+            return Status.DIVERGED
+        return Status.OK
 
-def _finished(stop: Stop, lows: list[Tensor], state: State) -> bool:
+
+def _is_finished(stop: Stop, lows: list[Tensor], state: State) -> bool:
     """`lows` holds the best distances after every step so far."""
     if not bool(state.active.any()):
         return True
@@ -225,59 +117,33 @@ def _finished(stop: Stop, lows: list[Tensor], state: State) -> bool:
     return bool((lows[-1] > before * (1 - stop.progress)).all())
 
 
-def _outcome(
-    problem: Problem, best: _Best, trace: Tensor, target: Grouped, labels: Tensor | None, objective: _Objective
-) -> Outcome:
-    images = problem.candidate.decode(problem.seen[0], best.variables).detach()
-    targets = targets_of(problem, best.variables, labels).detach()
+def _finish(objective: Objective, best: _Best, history: Tensor) -> Outcome:
+    problem, variables = objective.problem, best.variables
+    images = problem.candidate.decode(problem.first, variables).detach()
+    targets = problem.targets(variables, objective.labels).detach()
+    groups = range(len(images))
+    restarts = len(images) // problem.victims
     # The stored loss is computed the plain way at the very iterate that is returned.
-    plain = PlainRoute(problem.seen[0], problem.replay, problem.distance)
-    exact = torch.stack([
-        plain.distance_at(images[g], targets[g], {k: v[g : g + 1] for k, v in target.items()}, create_graph=False)[0]
-        for g in range(len(images))
-    ]).detach()  # fmt: skip
-    status = tuple(_status(best, group) for group in range(len(images)))
-    notes = tuple(_described(problem, best.variables, group) for group in range(len(images)))
-    return Outcome(images, targets, exact, trace, status, objective.evaluations, objective.note, notes, best.variables)
+    exact = [plain_distance(problem, images[g], targets[g], victim=g // restarts) for g in groups]
+    return Outcome(
+        images,
+        targets,
+        torch.stack(exact),
+        history,
+        status=tuple(best.status(g) for g in groups),
+        evaluations=objective.evaluations,
+        routes=tuple(objective.notes),
+        notes=tuple(_describe(problem, {name: value[g] for name, value in variables.items()}) for g in groups),
+        variables=variables,
+    )
 
 
-def _described(problem: Problem, variables: Variables, group: int) -> tuple[str, ...]:
+def _describe(problem: Problem, variables: Variables) -> tuple[str, ...]:
+    """What the candidate has to tell of one group."""
     if not isinstance(problem.candidate, Describes):
         return ()
-    return problem.candidate.describe(problem.seen[0], {name: value[group] for name, value in variables.items()})
-
-
-def _status(best: _Best, group: int) -> Status:
-    start, low, last = (float(value[group]) for value in (best.start, best.distance, best.last))
-    if low == float("inf"):
-        return Status.NAN
-    # No better than its own random start, or ended above it: this run is no evidence.
-    if low > start * (1 - 1e-3) or last > start:
-        return Status.DIVERGED
-    return Status.OK
-
-
-def _pulled(outputs: list[Tensor], leaves: Variables, cotangents: list[Tensor], *, keep: bool) -> Variables:
-    """Derivatives in every variable; zero in those that are fixed or play no part."""
-    moving = [name for name in leaves if not is_fixed(name)]
-    grads = torch.autograd.grad(
-        outputs, [leaves[name] for name in moving], cotangents, retain_graph=keep, allow_unused=True,
-        materialize_grads=True,
-    )  # fmt: skip
-    found = dict(zip(moving, grads, strict=True))
-    return {name: found[name] if name in found else torch.zeros_like(value) for name, value in leaves.items()}
-
-
-def _length(gradient: Variables) -> Tensor:
-    """Norm per group: of the images' coordinates where there are any, else of all variables."""
-    chosen = [gradient["inputs"]] if "inputs" in gradient else list(gradient.values())
-    return torch.linalg.vector_norm(torch.cat([value.flatten(1) for value in chosen], dim=1), dim=1)
+    return problem.candidate.describe(problem.first, variables)
 
 
 def _groups(variables: Variables) -> int:
     return len(next(iter(variables.values())))
-
-
-def _widened(value: Tensor, groups: int) -> Tensor:
-    """One victim's tensor for any number of groups, without a copy."""
-    return value[:1].expand(groups, *value.shape[1:])

@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import safetensors.torch
-
 from leakscope.errors import UsageError
-from leakscope.files.atomic import write_atomic
-from leakscope.files.formats import read_any
-from leakscope.files.opening import open_source
+from leakscope.files import read_tensors, write_tensors
 from leakscope.priors import Prior, describe, recognise, smooth_prior
 
 SMOOTH = "smooth"
@@ -22,15 +18,14 @@ def load_prior(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> Prio
     Raises:
         BadInputError: The file is damaged or holds something else.
     """
-    with open_source(path, budget_mb=budget_mb) as source:
-        tensors, metadata = read_any(source)
+    tensors, metadata = read_tensors(path, budget_mb=budget_mb)
     return recognise(tensors, metadata, name=Path(path).name)
 
 
 def save_prior(path: str | os.PathLike[str], prior: Prior) -> Path:
     """Write a trained prior as safetensors with its architecture; whole or not at all."""
     tensors, metadata = describe(prior)
-    return write_atomic(path, safetensors.torch.save(tensors, metadata=metadata))
+    return write_tensors(path, tensors, metadata)
 
 
 def as_prior(value: Prior | str | os.PathLike[str] | None, *, attack: str) -> Prior:

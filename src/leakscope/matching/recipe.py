@@ -16,15 +16,16 @@ from leakscope.client import trainable
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates import Candidate, GeneratesLabels
 from leakscope.matching.distances import Denoised, Direction, Distance
-from leakscope.matching.engine import Keep, Outcome, Problem, Stop, run
+from leakscope.matching.engine import Outcome, run
 from leakscope.matching.label_rules.soft import likeliest
 from leakscope.matching.labels import ExplainsLabels, LabelRule, estimate_count
 from leakscope.matching.optimisers import Optimiser
 from leakscope.matching.penalties import Penalty
-from leakscope.matching.replays import Replay, gradient_factor
+from leakscope.matching.problem import Keep, Part, Problem, Stop
+from leakscope.matching.replays import Replay, gradient_factor, scale_known
 from leakscope.matching.routes import PlainRoute
-from leakscope.matching.variables import Variables, stacked
-from leakscope.matching.verdict import judged, of_nothing
+from leakscope.matching.variables import Variables, stack_groups
+from leakscope.matching.verdict import distance_of_zero, judge
 from leakscope.types import Knowledge, Observation, Reconstruction, Status
 
 # Gradients of all groups are held at once; beyond this the groups run in turns.
@@ -62,7 +63,7 @@ class Recipe:
         variance with the shared numbers as they came, in units of the replay.
         """
         bound = self.distance.bound(seen)
-        if seen.update.kind == "delta" and seen.local is None and not bound.is_scale_free:
+        if self.replay.local(seen) is None and not scale_known(seen) and not bound.is_scale_free:
             bound = Direction(bound)
         return Denoised(bound, self.noise * gradient_factor(seen) ** 2) if self.noise > 0 else bound
 
@@ -208,11 +209,15 @@ class GradientMatching(Attack):
         pending = list(range(len(seen)))
         for attempt in range(self.retries + 1):
             problem = Problem(
-                [matched[i] for i in pending], recipe.candidate, recipe.replay, recipe.distance_to(matched[0]),
+                (Part([matched[i] for i in pending], recipe.distance_to(matched[0])),),
+                recipe.candidate,
+                recipe.replay,
                 recipe.penalties,
                 optimiser.seeded(random.child_seed(seed, self.name, "optimiser", places[0], attempt)),
-                self.steps, self.stop, self.keep,
-            )  # fmt: skip
+                steps=self.steps,
+                stop=self.stop,
+                keep=self.keep,
+            )
             fixed = None if labels is None else labels[pending]
             outcome = self._attempt(problem, [places[i] for i in pending], fixed, count, seed, attempt, watch)
             again = [self._pick(outcome, row, seen[i]) for row, i in enumerate(pending)]
@@ -242,7 +247,7 @@ class GradientMatching(Attack):
         self, problem: Problem, places: list[int], labels: Tensor | None, count: int, seed: int, attempt: int,
         watch: Watch | None,
     ) -> Outcome:  # fmt: skip
-        first = problem.seen[0]
+        first = problem.first
         like = torch.empty(0, device=first.device, dtype=first.dtype)
         logits = labels is None and not isinstance(self.recipe.candidate, GeneratesLabels)
         groups = []
@@ -254,7 +259,7 @@ class GradientMatching(Attack):
                     rng = random.generator(seed, *path, "labels")
                     begin["labels"] = random.normal((count, first.num_classes), rng, like=like)
                 groups.append(begin)
-        start = self.recipe.candidate.project(first, stacked(groups))
+        start = self.recipe.candidate.project(first, stack_groups(groups))
         if labels is not None:
             labels = labels.repeat_interleave(self.restarts, 0)
         return run(problem, start, labels, watch=watch)
@@ -274,12 +279,12 @@ class GradientMatching(Attack):
             history=tuple(outcome.history[:, chosen].tolist()),
             target_probabilities=soft,
             evaluations=outcome.evaluations,
-            notes=(*seen.notes, *self._label_notes(seen), outcome.route, *outcome.notes[chosen]),
+            notes=(*seen.notes, *self._label_notes(seen), *outcome.routes, *outcome.notes[chosen]),
         )
         matched = self.recipe.matched(seen)
         target = {name: value[None] for name, value in self.recipe.replay.target(matched).items()}
-        nothing = of_nothing(self.recipe.distance_to(matched), target)
-        status, remarks = judged(seen, found, assumed=self._count(seen), nothing=nothing)
+        nothing = distance_of_zero(self.recipe.distance_to(matched), target)
+        status, remarks = judge(seen, found, assumed=self._count(seen), nothing=nothing)
         variables = {name: value[chosen].clone() for name, value in outcome.variables.items()}
         return Found(replace(found, status=status, notes=(*found.notes, *remarks)), variables)
 
@@ -294,7 +299,7 @@ def _lockstep_chunks(seen: Sequence[Observation], counts: list[int], restarts: i
     """Places of victims that can run together: same model object, names, kind, size; and memory."""
     chunks: dict[tuple[object, ...], list[list[int]]] = {}
     for place, (one, count) in enumerate(zip(seen, counts, strict=True)):
-        key = (id(one.model), id(one.loss), one.bounds, one.input_shape, one.update.kind, one.local,
+        key = (id(one.model), id(one.loss), one.bounds, one.input_shape, one.update.kind, one.local, one.order,
                tuple(one.update.tensors), count)  # fmt: skip
         room = max(1, LOCKSTEP_BYTES // (_bytes_per_group(one, count) * restarts))
         rows = chunks.setdefault(key, [[]])

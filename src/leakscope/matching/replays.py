@@ -39,24 +39,36 @@ def predict(
 ) -> dict[str, Tensor]:
     """The update that `inputs` and `targets` would have caused, differentiable in both.
 
-    Local steps are given as the mean gradient they stand for: a delta at a rate of 1e-4 would
-    otherwise be so small that an optimiser takes any match for an exact one.
+    Local training is the client's own loop, in the order of the client's steps where that is granted,
+    else in the order of the examples. It is given as the mean gradient it stands for: a delta at a rate
+    of 1e-4 would otherwise be so small that an optimiser takes any match for an exact one.
     """
     local = replay.local(seen)
     if local is None:
-        return replay_gradient(seen.model, parameters, inputs, targets, loss=seen.loss, create_graph=create_graph)
+        return replay_gradient(
+            seen.model, parameters, inputs, targets, loss=seen.loss, task=seen.task, create_graph=create_graph
+        )
     change = replay_local(
-        seen.model, parameters, inputs, targets, local=local, loss=seen.loss, create_graph=create_graph
+        seen.model,
+        parameters,
+        inputs,
+        targets,
+        local=local,
+        loss=seen.loss,
+        task=seen.task,
+        create_graph=create_graph,
+        order=seen.order,
     )
-    return scale(change, _to_gradient(local))
+    return scale(change, _to_gradient(seen, local))
 
 
 @dataclass(frozen=True)
 class OneGradient:
     """Compare with one gradient of all examples.
 
-    A delta is divided by −rate × steps where they are known; where not, only its direction
-    means anything, and a scale-free distance must be used.
+    A delta is divided by −R, where R is rate × steps for plain SGD and `LocalTraining.total_rate` in
+    general. Where the rate is unknown, or the client used Adam, only its direction means anything, and a
+    scale-free distance must be used: see `scale_known`.
     """
 
     def needs(self, seen: Observation) -> frozenset[Knowledge]:
@@ -120,17 +132,39 @@ class AsKnown:
 
 
 def _order_matters(seen: Observation, local: LocalTraining) -> bool:
-    """Whether different examples were used in different steps, in an order that was not granted."""
-    if Knowledge.LABEL_ORDER in seen.knowledge:
+    """Whether different examples were used in different steps, in an order that is not known."""
+    if Knowledge.LABEL_ORDER in seen.knowledge and (seen.order is not None or not local.shuffle):
         return False
     return seen.num_examples is None or seen.num_examples > local.batch_size
 
 
 def gradient_factor(seen: Observation) -> float:
-    """Factor from the shared update to the mean gradient it stands for."""
-    return 1.0 if seen.update.kind == "gradient" else _to_gradient(seen.local)
+    """Factor from the shared update to the mean gradient it stands for.
+
+    Exact for SGD with any momentum, dampening and schedule as far as the gradients of all steps are equal.
+    Weight decay stays in it: the result is then the mean gradient plus weight_decay · W. Of Adam it makes
+    the mean direction of a step, in which an entry is about 1 however long the gradient was.
+    """
+    return 1.0 if seen.update.kind == "gradient" else _to_gradient(seen, seen.local)
 
 
-def _to_gradient(local: LocalTraining | None) -> float:
+def scale_known(seen: Observation) -> bool:
+    """Whether `gradient_factor` gives the length of a gradient, not its direction alone."""
+    if seen.update.kind == "gradient":
+        return True
+    return seen.local is not None and seen.local.adds_gradients and _steps(seen, seen.local) is not None
+
+
+def _to_gradient(seen: Observation, local: LocalTraining | None) -> float:
     """Factor from a delta to the mean gradient of its steps; its sign alone where the rate is unknown."""
-    return -1.0 if local is None else -1.0 / (local.lr * local.steps)
+    steps = None if local is None else _steps(seen, local)
+    return -1.0 if local is None or steps is None else -1.0 / local.total_rate(steps)
+
+
+def _steps(seen: Observation, local: LocalTraining) -> int | None:
+    """Local steps of the client; None where they are counted in epochs over an unknown number of examples."""
+    if seen.order is not None:
+        return len(seen.order)
+    if local.steps is not None:
+        return local.steps
+    return None if seen.num_examples is None else local.count_steps(seen.num_examples)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from leakscope.client import second_derivative, trainable
+from leakscope.fastgrad import Program, Unsupported, compile_network
 from leakscope.matching.distances import Distance, Grouped
 from leakscope.matching.replays import Replay, predict
-from leakscope.matching.structured import Network, Unsupported, compile_network
 from leakscope.types import Observation
 
 # A wrong layer rule is off by far more; float32 differences are off by less.
@@ -56,10 +56,7 @@ class PlainRoute:
 
     def __call__(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:
         """Evaluate every group."""
-        rows = [
-            self._one(images[group], targets[group], {name: value[group : group + 1] for name, value in target.items()})
-            for group in range(len(images))
-        ]
+        rows = [self._match_one(images[g], targets[g], _select(target, g)) for g in range(len(images))]
         soft = targets.is_floating_point()
         return Match(
             torch.stack([row[0] for row in rows]),
@@ -70,15 +67,12 @@ class PlainRoute:
     def measure(self, images: Tensor, targets: Tensor, target: Grouped) -> Tensor:
         """Replay every group without a second-order graph."""
         rows = [
-            self.distance_at(
-                images[group], targets[group], {name: value[group : group + 1] for name, value in target.items()},
-                create_graph=False,
-            )[0].detach()
-            for group in range(len(images))
-        ]  # fmt: skip
+            self.distance_at(images[g], targets[g], _select(target, g), create_graph=False)[0].detach()
+            for g in range(len(images))
+        ]
         return torch.stack(rows)
 
-    def _one(self, images: Tensor, targets: Tensor, target: Grouped) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _match_one(self, images: Tensor, targets: Tensor, target: Grouped) -> tuple[Tensor, Tensor, Tensor | None]:
         with torch.enable_grad(), second_derivative():
             value, leaves = self.distance_at(images, targets, target, create_graph=True)
             grads = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
@@ -101,7 +95,7 @@ class PlainRoute:
 class StructuredRoute:
     """Layer rules instead of a second-order graph; all groups in one pass."""
 
-    network: Network
+    network: Program
     distance: Distance
 
     def __call__(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:
@@ -130,7 +124,7 @@ def choose_route(
     model = copy.deepcopy(seen.model) if live else seen.model
     # One example of one group proves the layer rules at the least memory.
     sample, labels = images[:1, :1], targets[:1, :1]
-    goal = {name: value[:1] for name, value in target.items()}
+    goal = _select(target, 0)
     reference: Match | None = None
     for mode in ("differences", "tangents"):
         try:
@@ -142,6 +136,11 @@ def choose_route(
         if _agree(route(sample, labels, goal), reference):
             return route, f"structured, {mode}: agrees with double backward on the first step"
     return plain, "plain double backward: the structured route disagreed with it on the first step"
+
+
+def _select(target: Grouped, group: int) -> dict[str, Tensor]:
+    """One group's tensors, still with an axis of groups."""
+    return {name: value[group : group + 1] for name, value in target.items()}
 
 
 def _agree(found: Match, reference: Match) -> bool:

@@ -21,6 +21,6 @@ def is_fixed(name: str) -> bool:
     return name.startswith(FIXED)
 
 
-def stacked(groups: Sequence[Variables]) -> Variables:
+def stack_groups(groups: Sequence[Variables]) -> Variables:
     """Put the variables of single groups side by side."""
     return {name: torch.stack([group[name] for group in groups]) for name in groups[0]}

@@ -21,17 +21,17 @@ _ENDINGS = {
 _NOTICEABLE = 0.02
 
 
-def of_nothing(distance: Distance, target: Grouped) -> float:
+def distance_of_zero(distance: Distance, target: Grouped) -> float:
     """The distance between one observed update and an update of zeros."""
     return float(distance.value({name: torch.zeros_like(value) for name, value in target.items()}, target)[0])
 
 
-def judged(seen: Observation, found: Reconstruction, *, assumed: int, nothing: float) -> tuple[Status, tuple[str, ...]]:
+def judge(seen: Observation, found: Reconstruction, *, assumed: int, nothing: float) -> tuple[Status, tuple[str, ...]]:
     """The status of a run, and the notes that explain it.
 
     `assumed` is the number of examples the run rebuilt, `nothing` the distance at an update of zeros.
     """
-    contradictions = (*seen.contradictions, *_more_than(seen, assumed))
+    contradictions = (*seen.contradictions, *_contradict_count(seen, assumed))
     added = tuple(one for one in contradictions if one not in seen.notes)
     if found.status is not Status.OK:
         return found.status, (*added, *_ENDINGS.get(found.status, ()))
@@ -45,7 +45,7 @@ def judged(seen: Observation, found: Reconstruction, *, assumed: int, nothing: f
     return Status.OK, added
 
 
-def _more_than(seen: Observation, assumed: int) -> tuple[str, ...]:
+def _contradict_count(seen: Observation, assumed: int) -> tuple[str, ...]:
     """A note where the number of examples is only assumed, and the update shows labels of more."""
     if seen.num_examples is not None:
         return ()

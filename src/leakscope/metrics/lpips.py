@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
 
 from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
+from leakscope.files import load_state
 from leakscope.metrics.metric import Metric
 from leakscope.metrics.pairs import paired, require_images
 from leakscope.types import Tensors
 
-Network = Literal["alex", "vgg"]
+Backbone = Literal["alex", "vgg"]
 CHUNK = 16
 """Pairs per pass: the first VGG layers of 224-pixel pictures take about 25 MB per picture."""
 
@@ -74,7 +73,7 @@ _TRUNKS = {"alex": _ALEX, "vgg": _VGG}
 
 
 def lpips(
-    reconstruction: Tensor, truth: Tensor, *, weights: str | os.PathLike[str] | None = None, net: Network = "alex"
+    reconstruction: Tensor, truth: Tensor, *, weights: str | os.PathLike[str] | None = None, net: Backbone = "alex"
 ) -> Tensor:
     """Learned perceptual distance per image: 0 for identical pictures, about 1 for unrelated ones.
 
@@ -152,10 +151,8 @@ def _from_file(path: Path, net: str) -> Tensors:
         raise MissingDataError(
             f"no LPIPS weights at {path}; expected a safetensors file in the layout of the lpips package, version 0.1"
         )
-    try:
-        return _checked(load_file(path), net, source=str(path))
-    except SafetensorError as error:
-        raise BadInputError(f"{path} is not a readable safetensors file ({error})") from error
+    # Links are followed: download caches consist of them.
+    return _checked(load_state(path.resolve()), net, source=str(path))
 
 
 def _from_package(net: str) -> Tensors:
@@ -192,4 +189,6 @@ def _checked(state: Tensors, net: str, *, source: str) -> Tensors:
     return {name: state[name].detach() for name in names}
 
 
-LPIPS = Metric("lpips", lpips, higher_is_better=False, unit="", reference="Zhang et al., CVPR 2018")
+LPIPS = Metric(
+    "lpips", lpips, higher_is_better=False, unit="", reference="Zhang et al., CVPR 2018", nothing=1.0, images_only=True
+)

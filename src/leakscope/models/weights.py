@@ -1,4 +1,4 @@
-"""Load trained weights from safetensors files, checked name by name before anything is written."""
+"""Trained weights from a file of any supported format, checked name by name before anything is written."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from os import PathLike
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from leakscope.errors import BadInputError
+from leakscope.files import load_state
+from leakscope.files.names import find_tied_names, match_state
+from leakscope.models.normalise import Normalise
 
 # Names in published weights → names here. `linear` is the CIFAR ResNets', the others torchvision's.
 _ALIASES = (
@@ -22,74 +23,69 @@ _ALIASES = (
     (re.compile(r"^classifier\.3\."), "classifier.fc2."),
     (re.compile(r"^classifier\.6\."), "classifier.fc3."),
 )
-
-# State that published files may lack: the constants of the first layer and a step counter.
-_OPTIONAL = re.compile(r"(^|\.)(normalise\.(mean|std)|num_batches_tracked)$")
+_STEP_COUNTER = "num_batches_tracked"
 
 
 def load_weights(model: nn.Module, path: str | PathLike[str]) -> nn.Module:
-    """Copy the weights in a safetensors file into `model` and return it.
+    """Copy the weights in a file into `model` and return it.
 
-    Names are taken as they are; those of widely used CIFAR ResNet and torchvision files are
-    translated. Nothing is written unless every name, shape and value fits. The normalisation
+    The file is safetensors, .pt, .pth or .npz; a checkpoint may hold the state dict under "state_dict",
+    "model_state_dict" or "model". Names are taken as they are; those of widely used CIFAR ResNet and
+    torchvision files are translated, and one prefix that a wrapper put before all of them, in the file or in
+    the model, is allowed for. Nothing is written unless every name, shape and value fits. The normalisation
     of `model` stays as built unless the file holds it.
 
     Raises:
         BadInputError: The file is unreadable, or does not fit the model.
     """
-    file = Path(path)
-    state = model.state_dict()
-    loaded = _renamed(_read(file), state)
-    _check_names(file, loaded, state)
+    # Links are followed: download caches consist of them, and the user named this file.
+    file = Path(path).resolve()
+    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    loaded = _rename(file, load_state(file), model, state)
     for name, value in loaded.items():
         _check_tensor(file, name, value, state[name])
+    _check_tied(file, loaded, find_tied_names(model))
     with torch.no_grad():
         for name, value in loaded.items():
             state[name].copy_(value)
     return model
 
 
-def _read(file: Path) -> dict[str, Tensor]:
-    if file.suffix != ".safetensors":
-        raise BadInputError(
-            f"{file.name}: weights must be a .safetensors file, got {file.suffix or 'no suffix'!r}; pickled files can "
-            "run code when read, so convert them where they were made: "
-            "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
-        )
+def _rename(file: Path, loaded: dict[str, Tensor], model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    translated = {_translate(name, state): value for name, value in loaded.items()}
+    tensors = translated if set(translated) <= set(state) and len(translated) == len(loaded) else loaded
     try:
-        return load_file(file)
-    except FileNotFoundError:
-        raise BadInputError(f"{file}: no such file; give the path of a .safetensors file") from None
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise BadInputError(
-            f"{file.name}: not a complete safetensors file ({error}); fetch or convert it again"
-        ) from None
+        mapping = match_state(list(tensors), list(state), optional=_optional(model, state, tensors))
+    except BadInputError as error:
+        raise BadInputError(f"{file.name} does not hold the weights of this model: {error}") from None
+    return {mapping[name]: value for name, value in tensors.items() if name in mapping}
 
 
-def _renamed(loaded: dict[str, Tensor], state: dict[str, Tensor]) -> dict[str, Tensor]:
-    def translate(name: str) -> str:
-        for pattern, replacement in _ALIASES:
-            if name in state:
-                break
-            name = pattern.sub(replacement, name)
-        return name
-
-    return {translate(name): value for name, value in loaded.items()}
+def _translate(name: str, state: dict[str, Tensor]) -> str:
+    for pattern, replacement in _ALIASES:
+        if name in state:
+            break
+        name = pattern.sub(replacement, name)
+    return name
 
 
-def _check_names(file: Path, loaded: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-    missing = [name for name in state if name not in loaded and not _OPTIONAL.search(name)]
-    extra = [name for name in loaded if name not in state]
-    if missing or extra:
-        raise BadInputError(
-            f"{file.name} does not hold the weights of this model: {_some(missing, 'missing')}, "
-            f"{_some(extra, 'unexpected')}; build the network the file was trained with"
-        )
+def _optional(model: nn.Module, state: dict[str, Tensor], loaded: dict[str, Tensor]) -> set[str]:
+    """What a file may lack: a first layer's constants, step counters, a second name of a tied weight."""
+    constants = {
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules()
+        if isinstance(module, Normalise)
+        for name, _ in module.named_buffers()
+    }
+    counters = {name for name in state if name.rpartition(".")[2] == _STEP_COUNTER}
+    tied = {first if second in loaded else second for second, first in find_tied_names(model).items()}
+    return constants | counters | tied
 
 
-def _some(names: list[str], word: str) -> str:
-    shown = f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if names else ""
-    return f"{len(names)} {word}{shown}"
+def _check_tied(file: Path, loaded: dict[str, Tensor], tied: dict[str, str]) -> None:
+    for second, first in tied.items():
+        if second in loaded and first in loaded and not torch.equal(loaded[second], loaded[first]):
+            raise BadInputError(f"{file.name}: {second} and {first} are one tensor in the model, but differ here")
 
 
 def _check_tensor(file: Path, name: str, value: Tensor, wanted: Tensor) -> None:

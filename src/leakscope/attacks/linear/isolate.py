@@ -16,7 +16,7 @@ from leakscope.attacks.linear.rows import Agreement, agreements
 from leakscope.client import replay_gradient, trainable
 from leakscope.errors import LeakscopeError, UnsuitableError
 from leakscope.matching.labels import infer_labels
-from leakscope.matching.replays import OneGradient
+from leakscope.matching.replays import OneGradient, scale_known
 from leakscope.types import Observation, Tensors
 
 # Relative error of the replayed bias gradient above which rows agreed by chance.
@@ -79,8 +79,7 @@ class _Prover:
 
     def factor(self) -> float | None:
         """An example's own gradient over the observed mean, where batch size and rate are known."""
-        known = self.seen.update.kind == "gradient" or self.seen.local is not None
-        return float(self.seen.num_examples) if known and self.seen.num_examples is not None else None
+        return float(self.seen.num_examples) if scale_known(self.seen) and self.seen.num_examples is not None else None
 
     def judge(self, one: Agreement, inputs: Tensor, factor: float | None) -> Isolated | None:
         """The example, if the replay proves it or, where there is none, if enough rows agree."""

@@ -6,7 +6,6 @@ layer only, and everything between two layers can be undone.
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +17,8 @@ from torch.nn.grad import conv2d_input
 
 from leakscope.attacks.recursive.activations import invertible, undo
 from leakscope.errors import UnsuitableError
-from leakscope.matching.structured.tracing import is_normalise, trace
-from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.fastgrad.trace import Trace, Unsupported, trace_network
+from leakscope.networks import copy_network, normalisation_constants
 
 _POINTWISE: dict[Any, type[nn.Module]] = {
     torch.sigmoid: nn.Sigmoid, functional.sigmoid: nn.Sigmoid, "sigmoid": nn.Sigmoid,
@@ -118,7 +117,7 @@ def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> Chain:
     reference = next(model.parameters(), torch.zeros(()))
     example = torch.full((2, *input_shape), 0.5, device=reference.device, dtype=reference.dtype)
     try:
-        traced = trace(copy.deepcopy(model), example)
+        traced = trace_network(copy_network(model), example)
     except Unsupported as error:
         raise UnsuitableError(
             f"rgap must take the network apart, but {error}; use inverting-gradients or dlg"
@@ -135,28 +134,28 @@ def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> Chain:
             break
         else:
             node, before = following[0], node
-            shapes = tuple(tuple(traced.values[one].shape[1:]) for one in (before, node))
-            reason = _step(walk, traced.model, node, shapes, uses)
+            reason = _step(walk, traced, before, node, uses)
     walk.close()
     return Chain(tuple(walk.blocks), input_shape, walk.entry, walk.constants, reason)
 
 
-def _step(
-    walk: _Walk, model: nn.Module, node: fx.Node, shapes: tuple[tuple[int, ...], ...], uses: Counter[int]
-) -> str | None:
+def _step(walk: _Walk, traced: Trace, before: fx.Node, node: fx.Node, uses: Counter[int]) -> str | None:
     """Take one node into the walk, or say why it cannot be undone."""
     if len([one for one in node.all_input_nodes if not _is_number(one)]) != 1:
         return f"{node.name!r} joins several values (a residual or a computed weight)"
     if node.op != "call_module":
         return _function(walk, node)
-    module = model.get_submodule(str(node.target))
+    module = traced.module(node)
     if isinstance(module, (nn.Linear, nn.Conv2d)):
-        reason = _layer_trouble(module, shapes[0], uses)
+        reason = _layer_trouble(module, traced.shape(before), uses)
         if reason is None:
-            walk.add(Block(str(node.target), module, shapes[0], shapes[1]))
+            walk.add(Block(str(node.target), module, traced.shape(before), traced.shape(node)))
         return reason and f"{node.target!r} {reason}"
-    if is_normalise(module) and not walk.blocks and not walk.activations:
-        walk.constants = (module.get_buffer("mean"), module.get_buffer("std"))
+    constants = normalisation_constants(module)
+    if constants is not None and not walk.blocks and not walk.activations:
+        if not _normalises(constants, traced.values[before], traced.values[node]):
+            return f"{node.target!r} holds a mean and a std and does something else with them"
+        walk.constants = constants
         return None
     if isinstance(module, _RESHAPING) or (isinstance(module, _DROPOUT) and not module.training):
         return None
@@ -164,6 +163,11 @@ def _step(
         walk.activations.append(module)
         return None
     return f"{node.target!r} ({module}) cannot be undone"
+
+
+def _normalises(constants: tuple[Tensor, Tensor], received: Tensor, returned: Tensor) -> bool:
+    mean, std = (part.to(received).reshape(-1, *[1] * (received.ndim - 2)) for part in constants)
+    return torch.allclose((received - mean) / std, returned, rtol=1e-4, atol=1e-5)
 
 
 def _function(walk: _Walk, node: fx.Node) -> str | None:

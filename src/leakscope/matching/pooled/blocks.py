@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakscope.errors import UnsuitableError
-from leakscope.models.normalise import Normalise
+from leakscope.networks import normalisation_constants
 from leakscope.types import Observation
 
 # An activation that rounding has carried to the edge of its range has no inverse there.
@@ -87,8 +87,9 @@ def take_apart(seen: Observation) -> tuple[list[Block], str]:
         name, layer = layers.pop(0)
         if isinstance(layer, nn.Flatten | nn.Identity | nn.Dropout):
             continue
-        if isinstance(layer, Normalise) and not blocks:
-            mean, deviation = layer.mean.double()[:, None, None], layer.std.double()[:, None, None]
+        constants = normalisation_constants(layer)
+        if constants is not None and not blocks:
+            mean, deviation = (part.double().reshape(-1, 1, 1) for part in constants)
         elif isinstance(layer, nn.Linear) and blocks:
             _check_shared(seen, blocks, name, layer)
             return blocks, name

@@ -108,7 +108,7 @@ def _settled(block: Block, belief: Belief | None) -> Belief:
 def _check(seen: Observation, blocks: Sequence[Block]) -> None:
     if seen.num_examples not in (None, 1):
         raise UnsuitableError(f"reading through max pooling is for one example, got {seen.num_examples}")
-    if seen.update.kind == "delta" and (seen.local is None or seen.local.steps > 1):
+    if seen.update.kind == "delta" and (seen.local is None or not seen.local.is_one_step(1)):
         raise UnsuitableError("reading through max pooling needs one gradient, got a delta of several or unknown steps")
     most = max(block.inputs for block in blocks)
     if most > _LARGEST:

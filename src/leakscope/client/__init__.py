@@ -1,0 +1,30 @@
+"""What a client computes before it shares: a local loop around a gradient rule, with four places for a defence.
+
+The same functions serve the client (detached) and the attacker (differentiable): a replay that
+drifted from the step it replays would silently weaken every attack.
+"""
+
+from __future__ import annotations
+
+from leakscope.client.examples import example_gradients
+from leakscope.client.gradient import replay_gradient, second_derivative, trainable
+from leakscope.client.local import replay_local, train
+from leakscope.client.step import ClientRun, ClientStep, client_generator, digest, harden, run_client, share
+from leakscope.client.targets import check_targets
+
+__all__ = [
+    "ClientRun",
+    "ClientStep",
+    "check_targets",
+    "client_generator",
+    "digest",
+    "example_gradients",
+    "harden",
+    "replay_gradient",
+    "replay_local",
+    "run_client",
+    "second_derivative",
+    "share",
+    "train",
+    "trainable",
+]

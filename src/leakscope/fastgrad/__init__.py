@@ -1,0 +1,16 @@
+"""The matching gradient without a second-order graph: a small compiler of networks.
+
+`compile_network` reads a network once (`trace`), finds a hand-derived rule for each of its layers
+(`compile`) and returns a `Program` (`program`) that computes the shared gradients and pulls a
+direction in them back to the inputs (`second_pass`). The rules stand in `linear`, `convolution`,
+`winograd`, `activations`, `pooling`, `connections` and `losses`. A network with a part that has no
+rule raises `Unsupported`.
+"""
+
+from __future__ import annotations
+
+from leakscope.fastgrad.compile import compile_network
+from leakscope.fastgrad.program import FirstPass, Program
+from leakscope.fastgrad.trace import Unsupported
+
+__all__ = ["FirstPass", "Program", "Unsupported", "compile_network"]

@@ -1,0 +1,133 @@
+"""How a network is read: the nodes of its forward pass with their shapes, and the arguments of each call.
+
+The module itself is left untouched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from leakscope.fastgrad.memory import Scratch
+from leakscope.networks import is_normalisation
+
+IN_PLACE_OPERATORS = ("iadd", "isub", "imul", "itruediv")
+
+
+class Unsupported(Exception):
+    """This network cannot be compiled; the message says which part of it and why.
+
+    Not an error of the caller: double backward computes the same gradient.
+    """
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A traced network: its nodes, what each produced for the example, what is constant.
+
+    `shared_names` maps id(parameter) to the name under which its gradient is shared; `scratch`
+    is memory for all layers compiled from this trace.
+    """
+
+    model: nn.Module
+    graph: fx.Graph
+    values: dict[fx.Node, Any] = field(repr=False)
+    constant: frozenset[fx.Node]
+    shared_names: dict[int, str]
+    examples: int
+    scratch: Scratch = field(repr=False, default_factory=Scratch)
+
+    def shape(self, node: fx.Node) -> tuple[int, ...]:
+        """Shape of one example of this value."""
+        return tuple(self.values[node].shape[1:])
+
+    def module(self, node: fx.Node) -> nn.Module:
+        """The layer a call_module node calls."""
+        return self.model.get_submodule(str(node.target))
+
+
+def trace_network(model: nn.Module, example: Tensor) -> Trace:
+    """Trace `model` and run it on two copies of the first example.
+
+    Two, so that an axis that is not the batch cannot be mistaken for it.
+    """
+    _refuse_hooks(model)
+    twice = example[:1].detach().expand(2, *example.shape[1:]).clone()
+    try:
+        graph = _Tracer().trace(model)
+        recorder = fx.Interpreter(model, garbage_collect_values=False, graph=graph)
+        with torch.no_grad():
+            recorder.run(twice)
+    except Exception as error:  # whatever the caller's forward raises means the same to us
+        raise Unsupported(f"the forward pass cannot be traced: {type(error).__name__}: {error}") from error
+    names = {id(p): name for name, p in model.named_parameters() if p.requires_grad}
+    return Trace(model, graph, dict(recorder.env), _find_constants(graph), names, len(example))
+
+
+class _Tracer(fx.Tracer):
+    """Stops at torch's own layers and at input normalisation, looks inside everything else."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return is_normalisation(m) or super().is_leaf_module(m, module_qualified_name)
+
+
+def _find_constants(graph: fx.Graph) -> frozenset[fx.Node]:
+    """Nodes that do not depend on the input."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op not in ("placeholder", "output") and all(arg in found for arg in node.all_input_nodes):
+            found.add(node)
+    return frozenset(found)
+
+
+def _refuse_hooks(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+        if any(hooks):
+            raise Unsupported(f"layer {name or 'root'!r} carries hooks, which a compiled network would not call")
+
+
+def find_source(node: fx.Node) -> fx.Node:
+    """The node whose value is the input of this call."""
+    first = node.args[0] if node.args else node.kwargs.get("input")
+    if not isinstance(first, fx.Node):
+        raise Unsupported(f"{node.name} has no traced input")
+    return first
+
+
+def read_options(trace: Trace, node: fx.Node, *, defaults: dict[str, Any]) -> dict[str, Any]:
+    """Options by name: attributes of a module, or arguments of a call after the input.
+
+    The keys of `defaults`, in order, are the positional arguments of the functional form.
+    """
+    if node.op == "call_module":
+        module = trace.module(node)
+        return {name: getattr(module, name, default) for name, default in defaults.items()}
+    given = dict(zip(defaults, node.args[1:], strict=False)) | dict(node.kwargs)
+    given.pop("input", None)
+    unknown = sorted(given.keys() - defaults.keys() - {"inplace"})
+    if unknown or len(node.args) - 1 > len(defaults):
+        raise Unsupported(f"{node.name} is called with options we do not know: {', '.join(unknown)}")
+    if any(isinstance(value, fx.Node) for value in given.values()):
+        raise Unsupported(f"{node.name} has options computed from the input")
+    return defaults | given
+
+
+def as_pair(value: Any) -> tuple[int, int]:
+    """An int or a pair of ints as a pair."""
+    if isinstance(value, int):
+        return (value, value)
+    first, second = (value * 2 if len(value) == 1 else value)[:2]
+    return (int(first), int(second))
+
+
+def overwrites_input(trace: Trace, node: fx.Node) -> bool:
+    """Whether the call changes its first input in place."""
+    if node.op == "call_module":
+        return bool(getattr(trace.module(node), "inplace", False))
+    name = str(getattr(node.target, "__name__", node.target))
+    in_place = name in IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
+    return in_place or bool(node.kwargs.get("inplace", False))

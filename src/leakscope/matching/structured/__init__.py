@@ -1,8 +1,0 @@
-"""The fast matching gradient: hand-derived layer rules instead of a second-order graph."""
-
-from __future__ import annotations
-
-from leakscope.matching.structured.network import Network, Pass, compile_network
-from leakscope.matching.structured.unsupported import Unsupported
-
-__all__ = ["Network", "Pass", "Unsupported", "compile_network"]
