@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from leakscope.campaign.durations import parse_duration
 from leakscope.errors import BadInputError, UsageError, suggest
@@ -39,7 +42,8 @@ class Config(_Part):
     Attacks and defences are specs such as `prune:fraction=0.9`; defences may be chained with
     `+`. `fail_above` turns the audit into a gate: exit code 1 when an undefended example comes
     back above that many decibels. `local` is how a client trains before it shares; without it one
-    gradient is shared. `rounds` is how often the server asks the same clients. `budget` is wall time
+    gradient is shared. `rounds` is how often the server asks the same clients, by default as often as
+    an attack needs. `budget` is wall time
     to split over the cells; `planned` is what it came to, written by the run itself so that continuing
     it uses the same numbers.
     """
@@ -60,7 +64,7 @@ class Config(_Part):
     scenarios: tuple[Literal["A", "B", "C", "D", "E"], ...] = ("C",)
     seeds: tuple[int, ...] = (0,)
     local: LocalTraining | None = None
-    rounds: Positive = 1
+    rounds: Positive | None = None
     utility: AccuracyTraining | None = AccuracyTraining()
     threshold_psnr: float = 20.0
     fail_above: float | None = None
@@ -102,8 +106,17 @@ def parse_config(values: dict[str, Any], *, source: str = "the configuration") -
         where = ".".join(str(part) for part in first["loc"])
         own = first.get("ctx", {}).get("error")
         # Our own checks say themselves what they got.
-        text = f"{first['msg']}, got {str(first['input'])[:80]!r}" if own is None else str(own)
+        text = f"{first['msg']}, got {str(first['input'])[:80]!r}{_hint(first)}" if own is None else str(own)
         raise UsageError(f"{source}: {where}: {text}") from error
+
+
+def _hint(error: ErrorDetails) -> str:
+    """The nearest right word for a misspelt one, where a few are allowed."""
+    if error["type"] == "literal_error":
+        return "." + suggest(str(error["input"]), re.findall(r"'([^']*)'", error.get("ctx", {})["expected"]))
+    if error["type"] == "unexpected_keyword_argument" and error["loc"][0] == "local":
+        return "." + suggest(str(error["loc"][-1]), (field.name for field in fields(LocalTraining)))
+    return ""
 
 
 def json_schema() -> dict[str, Any]:

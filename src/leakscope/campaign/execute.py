@@ -50,6 +50,7 @@ def _attack(spec: AttackCellSpec) -> CellOutcome:
         local=spec.local,
         scenario=spec.scenario,
         seed=spec.seed,
+        rounds=spec.rounds,
         with_lpips=spec.lpips,
         limited=None if limit is None else lambda chosen: shortened(chosen, limit),
     )
@@ -89,6 +90,7 @@ def attack_findings(result: AuditResult, *, paper: str) -> AttackFindings:
         loss=number(result.loss),
         history=thinned(result.history),
         evaluations=result.evaluations,
+        rounds=result.rounds,
         notes=list(result.notes),
     )
 

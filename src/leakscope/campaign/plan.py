@@ -12,7 +12,7 @@ from leakscope.campaign.config import Config, Planned, PlannedAttack
 from leakscope.campaign.specs import NONE, AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
 from leakscope.campaign.subject import Subject
 from leakscope.errors import BadInputError, UsageError
-from leakscope.registry import attack_from_spec, defence_from_spec, split_chain
+from leakscope.registry import attack_from_spec, defence_from_spec
 
 # What the embedded sets hold is public, so their pictures may be shown.
 EMBEDDED = ("digits", "faces")
@@ -59,9 +59,9 @@ def fitted(plan: Plan, planned: Planned) -> Plan:
 
 def strong_attacks(config: Config, defence: str) -> list[str]:
     """Attacks that do better under a defence than most, where the configuration does not name them itself."""
-    parts = [defence_from_spec(part) for part in split_chain(defence)] if config.adaptive and defence != NONE else []
-    named = [attack for part in parts if part is not None for attack in part.strong_attacks]
-    return [attack for attack in dict.fromkeys(named) if attack not in config.attacks]
+    built = defence_from_spec(defence)
+    named = built.strong_attacks if built is not None and config.adaptive else ()
+    return [attack for attack in named if attack not in config.attacks]
 
 
 def _limited(cell: AttackCellSpec, planned: Planned) -> AttackCellSpec:
@@ -86,8 +86,6 @@ def _check_names(config: Config) -> None:
     for axis in ("models", "data", "attacks", "defences", "scenarios", "seeds"):
         if not getattr(config, axis):
             raise UsageError(f"the configuration names no {axis}; expected at least one")
-    if config.rounds > 1:
-        raise UsageError(f"rounds must be 1, got {config.rounds}: no attack of this version uses several rounds")
     known = {*config.attacks, *(spec for defence in config.defences for spec in strong_attacks(config, defence))}
     for spec in config.planned.attacks if config.planned else ():
         if spec not in known:

@@ -21,6 +21,8 @@ from leakscope.types import Status
 from leakscope.version import __version__
 
 _NAMED = 20
+# What a record repeats of what the cell was told.
+_WHICH = ("attack", "defence", "adaptive", "scenario", "seed", "local", "victims", "batch_size", "limit")
 
 
 def summarise_campaign(
@@ -78,7 +80,7 @@ def _record(cell: AttackCellSpec, outcome: CellOutcome | None, config: Config, *
         )
     else:
         status, findings = outcome.status, AttackFindings.model_validate(outcome.record)
-    which = {name: getattr(cell, name) for name in type(cell).model_fields if name in CellRecord.model_fields}
+    which = {name: getattr(cell, name) for name in _WHICH}
     # A worker names the kind of an error and its message apart; a reader wants one line.
     told = {"error": ": ".join(filter(None, (findings.error, findings.message))) or None, "notes": _notes(cell, config)}
     told["notes"] += findings.notes

@@ -97,6 +97,7 @@ class AttackFindings(_Part):
     loss: Number = None
     history: list[Number] = []
     evaluations: int = 0
+    rounds: int = 1
     notes: Texts = []
 
 
@@ -112,7 +113,6 @@ class CellRecord(AttackFindings):
     seed: int
     status: Text
     adaptive: bool = False
-    rounds: int = 1
     local: LocalTraining | None = None
     victims: int = 1
     batch_size: int = 1

@@ -90,7 +90,20 @@ def plural(count: int, noun: str) -> str:
 
 def local_words(local: LocalTraining) -> str:
     """Say how a client trained before it shared its update."""
-    return f"{local.steps} local steps of {local.batch_size}, rate {local.lr:g}"
+    usual = ("lr", "steps", "epochs", "batch_size")
+    more = [_setting(name, value) for name, value in local.settings().items() if name not in usual]
+    return ", ".join([f"{_amount(local)} of {local.batch_size}", f"rate {local.lr:g}", *more])
+
+
+def _amount(local: LocalTraining) -> str:
+    return plural(local.steps or 1, "local step") if local.epochs is None else plural(local.epochs, "local epoch")
+
+
+def _setting(name: str, value: object) -> str:
+    plain = name.replace("_", " ")
+    if isinstance(value, bool):
+        return plain
+    return str(value) if name == "optimiser" else f"{plain} {value}"
 
 
 def what_was_rebuilt(judged: Group) -> str:
@@ -99,7 +112,7 @@ def what_was_rebuilt(judged: Group) -> str:
     if worst is None:
         return ""
     cell = worst.cell
-    source = "a single update" if cell.local is None else f"one update of {cell.local.amount}"
+    source = "a single update" if cell.local is None else f"one update of {_amount(cell.local)}"
     under = "" if cell.defence == NO_DEFENCE else f" under {_defence(cell)}"
     return (
         f"From {source}{under}, whoever receives it {_CAN[worst.level]}: the worst of "
