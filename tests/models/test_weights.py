@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -101,6 +102,128 @@ def test_pickles_are_refused_unread_and_absent_files_named(tmp_path: Path) -> No
         models.load_weights(small(), path)
     with pytest.raises(BadInputError, match="no such file"):
         models.load_weights(small(), tmp_path / "absent.safetensors")
+
+
+class Wrapped(nn.Module):
+    """A model that a user wrapped, with the normalisation in front."""
+
+    def __init__(self, name: str, inner: nn.Module) -> None:
+        super().__init__()
+        self.normalise = models.Normalise((0.5,), (0.5,))
+        self.add_module(name, inner)
+
+
+def linear(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+
+
+def write(folder: Path, suffix: str, state: dict[str, Tensor]) -> Path:
+    path = folder / f"weights{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **{name: value.numpy() for name, value in state.items()})  # type: ignore[arg-type]
+    elif suffix == ".safetensors":
+        return saved(folder, state)
+    else:
+        torch.save(state, path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".pth", ".npz"])
+def test_every_format_gives_the_same_weights(tmp_path: Path, suffix: str) -> None:
+    trained, model = linear(1), linear(2)
+    models.load_weights(model, write(tmp_path, suffix, trained.state_dict()))
+    assert_unchanged(model, trained.state_dict())
+
+
+@pytest.mark.parametrize("key", ["state_dict", "model", "model_state_dict"])
+def test_a_checkpoint_may_hold_the_state_among_other_things(tmp_path: Path, key: str) -> None:
+    trained, model = linear(1), linear(2)
+    optimiser = torch.optim.SGD(trained.parameters(), lr=0.1)
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"epoch": 3, key: trained.state_dict(), "optimizer": optimiser.state_dict()}, path)
+    models.load_weights(model, path)
+    assert_unchanged(model, trained.state_dict())
+
+
+@pytest.mark.parametrize("prefix", ["module.", "net.", "model.", "a.b."])
+def test_a_prefix_of_the_file_is_taken_off(tmp_path: Path, prefix: str) -> None:
+    trained, model = linear(1), linear(2)
+    models.load_weights(model, saved(tmp_path, {prefix + name: value for name, value in trained.state_dict().items()}))
+    assert_unchanged(model, trained.state_dict())
+
+
+@pytest.mark.parametrize("name", ["net", "1"])
+def test_a_prefix_of_the_model_is_allowed_for_and_normalisation_stays(tmp_path: Path, name: str) -> None:
+    trained, model = linear(1), Wrapped(name, linear(2))
+    models.load_weights(model, saved(tmp_path, trained.state_dict()))
+    assert_unchanged(model.get_submodule(name), trained.state_dict())
+    assert model.normalise.mean.tolist() == [0.5]
+
+
+def test_two_networks_in_one_file_are_ambiguous(tmp_path: Path) -> None:
+    both = {f"{name}.{key}": v for name in ("student", "teacher") for key, v in linear().state_dict().items()}
+    with pytest.raises(BadInputError, match=r"several prefixes \('student\.', 'teacher\.'\)"):
+        models.load_weights(linear(), saved(tmp_path, both))
+
+
+def test_a_file_for_one_of_two_branches_is_refused(tmp_path: Path) -> None:
+    model = nn.ModuleDict({"left": linear(), "right": linear()})
+    with pytest.raises(BadInputError, match=r"8 missing \(left.0.weight, left.0.bias, left.1.weight, …\), 4 "):
+        models.load_weights(model, saved(tmp_path, linear().state_dict()))
+
+
+def test_what_stands_beside_the_prefix_is_listed_alone(tmp_path: Path) -> None:
+    state = {f"model.{name}": value for name, value in linear().state_dict().items()}
+    with pytest.raises(BadInputError, match=r"0 missing, 1 unexpected \(loss.scale\)"):
+        models.load_weights(linear(), saved(tmp_path, {**state, "loss.scale": torch.ones(1)}))
+
+
+def test_only_the_first_three_names_are_listed(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"4 missing \(0.weight, 0.bias, 1.weight, …\), 1 unexpected \(x\)"):
+        models.load_weights(linear(), saved(tmp_path, {"x": torch.ones(1)}))
+
+
+def tied() -> nn.Module:
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    model[1].weight = model[0].weight
+    return model
+
+
+@pytest.mark.parametrize("kept", ["0.weight", "1.weight"])
+def test_one_name_of_a_tied_weight_is_enough(tmp_path: Path, kept: str) -> None:
+    model = tied()
+    models.load_weights(model, saved(tmp_path, {kept: torch.eye(3)}))
+    assert torch.equal(model[0].weight, torch.eye(3))
+
+
+def test_a_tied_weight_with_two_values_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="are one tensor in the model, but differ"):
+        models.load_weights(tied(), saved(tmp_path, {"0.weight": torch.eye(3), "1.weight": torch.zeros(3, 3)}))
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    trained, model = linear(1), linear(2)
+    (tmp_path / "link.safetensors").symlink_to(saved(tmp_path, trained.state_dict()))
+    models.load_weights(model, tmp_path / "link.safetensors")
+    assert_unchanged(model, trained.state_dict())
+
+
+class Payload:
+    """Creates a file when unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_a_model_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    torch.save({"0.weight": Payload(tmp_path / "canary")}, tmp_path / "evil.pt")
+    with pytest.raises(BadInputError, match=r"evil.pt.*nothing was run"):
+        models.load_weights(linear(), tmp_path / "evil.pt")
+    assert not (tmp_path / "canary").exists()
 
 
 @needs("weights/cifar10_resnet20.safetensors")
