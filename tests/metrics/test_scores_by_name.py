@@ -123,3 +123,12 @@ def test_passes_must_be_those_of_the_truth():
     for wrong in ([], [batch(2)], [truth, batch(3, (1, 5, 5))]):
         with pytest.raises(BadInputError, match="score_trained needs batches of the examples' shape"):
             score_trained(found(truth.inputs), truth, wrong)
+
+
+def test_pairs_are_made_by_all_passes_together():
+    truth = batch(2, (1, 8, 8))
+    # In the first pass each example looked much like the other one; the second shows them as they came back.
+    crossed = replace(truth, inputs=truth.inputs.flip(0) * 0.9)
+    scores = score_trained(found(truth.inputs), truth, [crossed, truth])
+    assert scores.assignment.tolist() == [0, 1]
+    assert scores.psnr.tolist() == [150, 150]
