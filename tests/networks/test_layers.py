@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from leakscope.matching.structured.network import compile_network
 from torch import nn
 
 from leakscope.attacks.recursive.chain import take_apart
+from leakscope.fastgrad import compile_network
 from leakscope.models import Normalise, build
 from leakscope.networks import InputNormalisation, find_normalisation, is_normalisation, norm_layers, norm_statistics
 
