@@ -42,6 +42,11 @@ class OfScores:
         """Unwrap, then compute."""
         return self.function(unwrap(output), targets)
 
+    def __repr__(self) -> str:
+        # Without the address of a function, which no other process repeats.
+        named = isinstance(self.function, FunctionType)
+        return f"OfScores({self.function.__qualname__ if named else repr(self.function)})"
+
 
 @dataclass(frozen=True)
 class Classification(Task):
