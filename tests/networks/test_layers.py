@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from leakscope import networks
 from leakscope.attacks.recursive.chain import take_apart
+from leakscope.errors import UnsuitableError
 from leakscope.fastgrad import compile_network
 from leakscope.models import Normalise, build
 from leakscope.networks import InputNormalisation, find_normalisation, is_normalisation, norm_layers, norm_statistics
@@ -127,3 +129,47 @@ def test_statistics_are_those_of_what_each_norm_layer_receives():
     features = model[:4](IMAGES)
     torch.testing.assert_close(found["4"][1], features.var(0, unbiased=False))
     assert found["4"][0].requires_grad
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(50, 50), nn.Linear(50, 50)
+
+    def forward(self, images):
+        hidden = torch.sigmoid(self.first(images.flatten(1)))
+        return self.second(hidden) + hidden
+
+
+class Tied(Residual):
+    def forward(self, images):
+        return self.second(nn.functional.leaky_relu(self.first(self.first(images.view(images.size(0), -1))), 0.3))
+
+
+def test_a_network_is_taken_apart_up_to_its_first_branch():
+    chain = networks.take_apart(Residual(), (2, 5, 5))
+    assert [type(step.layer) for step in chain.steps] == [nn.Identity, nn.Linear, nn.Sigmoid]
+    assert (chain.steps[1].name, chain.steps[1].in_shape, chain.steps[1].out_shape) == ("first", (50,), (50,))
+    assert "is used 2 times" in chain.reason
+    model = Residual()
+    step = networks.take_apart(model, (2, 5, 5)).steps[1]
+    torch.testing.assert_close(step.returned, model.first(step.received))
+    assert step.layer is not model.first
+
+
+def test_weights_that_serve_twice_are_marked_and_the_whole_chain_has_no_reason():
+    chain = networks.take_apart(Tied(), (2, 5, 5))
+    assert chain.reason is None
+    assert [(step.name, step.shared) for step in chain.steps if isinstance(step.layer, nn.Linear)] == [
+        ("first", True),
+        ("first", True),
+        ("second", False),
+    ]
+    assert [step.layer.negative_slope for step in chain.steps if isinstance(step.layer, nn.LeakyReLU)] == [0.3]
+
+
+def test_what_cannot_be_traced_is_named():
+    model = Residual()
+    model.first.register_forward_hook(lambda *_: None)
+    with pytest.raises(UnsuitableError, match="layer 'first' carries hooks"):
+        networks.take_apart(model, (2, 5, 5))

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 
+from leakscope import networks
+from leakscope.errors import UnsuitableError
 from leakscope.fastgrad.memory import Scratch
-from leakscope.networks import is_normalisation
 
 IN_PLACE_OPERATORS = ("iadd", "isub", "imul", "itruediv")
 
@@ -54,24 +54,13 @@ def trace_network(model: nn.Module, example: Tensor) -> Trace:
 
     Two, so that an axis that is not the batch cannot be mistaken for it.
     """
-    _refuse_hooks(model)
     twice = example[:1].detach().expand(2, *example.shape[1:]).clone()
     try:
-        graph = _Tracer().trace(model)
-        recorder = fx.Interpreter(model, garbage_collect_values=False, graph=graph)
-        with torch.no_grad():
-            recorder.run(twice)
-    except Exception as error:  # whatever the caller's forward raises means the same to us
-        raise Unsupported(f"the forward pass cannot be traced: {type(error).__name__}: {error}") from error
+        graph, values = networks.trace(model, twice)
+    except UnsuitableError as error:
+        raise Unsupported(str(error)) from error
     names = {id(p): name for name, p in model.named_parameters() if p.requires_grad}
-    return Trace(model, graph, dict(recorder.env), _find_constants(graph), names, len(example))
-
-
-class _Tracer(fx.Tracer):
-    """Stops at torch's own layers and at input normalisation, looks inside everything else."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return is_normalisation(m) or super().is_leaf_module(m, module_qualified_name)
+    return Trace(model, graph, values, _find_constants(graph), names, len(example))
 
 
 def _find_constants(graph: fx.Graph) -> frozenset[fx.Node]:
@@ -81,13 +70,6 @@ def _find_constants(graph: fx.Graph) -> frozenset[fx.Node]:
         if node.op not in ("placeholder", "output") and all(arg in found for arg in node.all_input_nodes):
             found.add(node)
     return frozenset(found)
-
-
-def _refuse_hooks(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-        if any(hooks):
-            raise Unsupported(f"layer {name or 'root'!r} carries hooks, which a compiled network would not call")
 
 
 def find_source(node: fx.Node) -> fx.Node:
