@@ -11,6 +11,7 @@ import pytest
 
 from leakscope.campaign import AttackCellSpec, TrainingCellSpec, load_config, make_plan, parse_config
 from leakscope.campaign.specs import parse_cell_spec
+from leakscope.campaign.subject import Subject
 from leakscope.errors import UsageError
 from leakscope.report import parse_summary, write_report
 from leakscope.report.schema import PlannedAttack
@@ -135,6 +136,14 @@ def test_a_plan_may_shorten_a_strong_attack() -> None:
 def test_local_training_is_checked_with_its_own_words(local: dict[str, Any], needle: str) -> None:
     with pytest.raises(UsageError, match=needle):
         parse_config({**SMALL, "local": local})
+
+
+def test_pictures_need_not_be_square() -> None:
+    config = parse_config({**SMALL, "size": [8, 6], "models": ["mlp"]})
+    first = make_plan(config).attacks[0]
+    assert first.subject.size == (8, 6)
+    assert Subject(first.subject).input_shape == (1, 8, 6)
+    assert parse_cell_spec(json.loads(json.dumps(first.to_json()))) == first
 
 
 def test_rounds_reach_every_attack_cell() -> None:

@@ -54,7 +54,7 @@ class Config(_Part):
     weights: str | None = None
     mode: Literal["eval", "train"] = "eval"
     data: tuple[str, ...] = ("digits",)
-    size: Positive | None = None
+    size: Positive | tuple[Positive, Positive] | None = None
     split: Literal["train", "test", "all"] = "test"
     victims: Positive = 4
     batch_size: Positive = 1

@@ -35,7 +35,7 @@ class SubjectSpec(_Spec):
     weights_hash: str | None
     mode: Literal["eval", "train"]
     data: str
-    size: int | None
+    size: int | tuple[int, int] | None
     split: str
     count: int
     data_hash: str

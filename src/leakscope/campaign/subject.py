@@ -10,7 +10,7 @@ from torch import nn
 from leakscope import data, models
 from leakscope.campaign.specs import SubjectSpec
 from leakscope.errors import UsageError
-from leakscope.types import Batch
+from leakscope.types import Batch, height_width
 
 # Normalisation constants the reference networks know by the name of a data set.
 _NORMALISED = ("cifar10", "cifar100", "imagenet", "mnist", "fashion-mnist")
@@ -26,10 +26,10 @@ class Subject:
     def input_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of one picture."""
         facts = data.info(self.spec.data)
-        side = self.spec.size or facts.image_size
-        if side is None:
+        size = self.spec.size or facts.image_size
+        if size is None:
             raise UsageError(f"pictures of {self.spec.data!r} differ in size; set `size` in the configuration")
-        return facts.channels, side, side
+        return facts.channels, *height_width(size)
 
     @property
     def num_classes(self) -> int:
@@ -39,10 +39,10 @@ class Subject:
     def model(self) -> nn.Module:
         """Build the network, with its weights and in its mode."""
         spec = self.spec
-        channels, side, _ = self.input_shape
+        channels, *size = self.input_shape
         options: dict[str, Any] = {"normalise": spec.data if spec.data in _NORMALISED else None, **spec.options}
         network = models.build(
-            spec.model, num_classes=self.num_classes, in_channels=channels, image_size=side, **options
+            spec.model, num_classes=self.num_classes, in_channels=channels, image_size=(size[0], size[1]), **options
         )
         if spec.weights:
             models.load_weights(network, spec.weights)
