@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from leakscope.attacks.gradinversion import PAPER, gradinversion
-from leakscope.campaign.stepped import resized
+from leakscope.attack import Effort
 from leakscope.matching.bn_prior import BatchNormPrior
 from leakscope.matching.distances import SquaredL2
 from leakscope.matching.group import GroupConsistency
@@ -60,7 +60,7 @@ def test_seeds_agree_more_with_the_group_term():
 
 def test_the_group_term_acts_from_a_quarter_of_any_length():
     seen = seen_of(dense(), batch_of([1, 2], seed=1), scenario="C")
-    with_term = resized(gradinversion(group=1.0, seeds=2), steps=40)
+    with_term = gradinversion(group=1.0, seeds=2).with_effort(Effort(steps=40))
     assert isinstance(with_term, GradientMatching)
     without = with_term.revised(lambda recipe: replace(recipe, penalties=recipe.penalties[:-1]))
     # Resizing must give what asking for that length gives.

@@ -35,8 +35,8 @@ def _summary(folder: Path) -> dict:
 
 def test_every_cell_is_there_with_its_numbers(finished: Path) -> None:
     found = _summary(finished)
-    assert found["counts"]["total"] == len(found["cells"]) == 6
-    assert found["counts"]["ok"] == 6
+    assert found["counts"]["total"] == len(found["cells"]) == 7
+    assert found["counts"]["ok"] == 7
     undefended = next(c for c in found["cells"] if c["attack"] == "fc-inversion" and c["defence"] == "none")
     assert undefended["stats"]["psnr"]["worst"] >= 80
     assert undefended["n"] == 2
@@ -48,6 +48,19 @@ def test_a_defence_is_measured_against_the_attacker_who_knows_it(finished: Path)
     noisy = [c for c in _summary(finished)["cells"] if c["attack"] == "fc-inversion" and c["defence"] != "none"]
     naive, knowing = sorted(noisy, key=lambda cell: cell["adaptive"])
     assert naive["stats"]["psnr"]["median"] + 1 < knowing["stats"]["psnr"]["median"]
+
+
+def test_an_attack_that_is_stronger_under_a_defence_is_run_too_and_said_so(finished: Path) -> None:
+    found = _summary(finished)
+    extra = [cell for cell in found["cells"] if cell["attack"] not in SMALL["attacks"]]
+    assert [(cell["attack"], cell["defence"], cell["adaptive"]) for cell in extra] == [
+        ("inverting-gradients:tv=1.0", "gaussian-noise:sigma=0.01", True)
+    ]
+    assert extra[0]["notes"][0] == "also run because it is stronger under gaussian-noise:sigma=0.01"
+    sentence = "Also run because it is stronger under gaussian-noise:sigma=0.01: inverting-gradients:tv=1.0."
+    assert sentence in found["verdict"]["sentences"]
+    assert sentence in (finished / "report.html").read_text()
+    assert "inverting-gradients" not in next(row for row in found["not_tested"] if row.startswith("Attacks"))
 
 
 def test_accuracy_cost_is_measured(finished: Path) -> None:
@@ -97,9 +110,9 @@ def test_hidden_images_are_not_even_stored(tmp_path: Path) -> None:
 def test_the_gate_exits_1_above_and_0_below(finished: Path) -> None:
     found = run_campaign(parse_config(SMALL), finished, quiet=True, command="leakscope audit")
     assert found.exit_code == 0
-    found.summary["config"]["fail_above"] = 30.0
+    found.summary.config["fail_above"] = 30.0
     assert found.exit_code == 1
-    found.summary["config"]["fail_above"] = 200.0
+    found.summary.config["fail_above"] = 200.0
     assert found.exit_code == 0
 
 

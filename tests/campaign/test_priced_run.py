@@ -11,12 +11,13 @@ import pytest
 import yaml
 
 from leakscope.campaign import CampaignResult, Plan, parse_config, price_campaign, run_campaign
+from leakscope.campaign import budget as budget_module
 from leakscope.campaign import run as run_module
-from leakscope.campaign.kinds import kinds_of
-from leakscope.campaign.price import Price, Quote
+from leakscope.campaign.plan import fitted, make_plan
+from leakscope.campaign.price import Price, PriceList, group_cells
 from leakscope.campaign.probe import probe
-from leakscope.campaign.selfcheck import SelfCheck
 from leakscope.errors import UsageError
+from leakscope.report import SelfCheck
 from leakscope.types import Status
 
 TINY = {
@@ -29,28 +30,29 @@ TINY = {
     "workers": 1,
 }
 LONG = "inverting-gradients:steps=3000"
+STRONG = "inverting-gradients:tv=1.0"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _known_prices() -> Any:
     """Prices at which 3,000 steps do not fit ten minutes, so that the plan does not hang on this machine's mood."""
 
-    def known(plan: Plan, *, workers: int, seconds: float | None = None) -> Quote:
+    def known(plan: Plan, *, workers: int, seconds: float | None = None) -> PriceList:
         assert workers == 1
         assert seconds == 150.0, "a quarter of the budget"
         prices = {}
-        for kind in kinds_of(plan):
-            step = 2.0 if kind.length.steps else 0.0
-            price = Price("measured", kind.length, fixed=1.0, step=step)
-            if kind.probe.spec["attack"] == "adam-cosine":
-                price = Price("refused", kind.length)
-            prices |= {cell.key: price for cell in kind.cells}
-        return Quote(prices, 1, 0.0, 0.0)
+        for group in group_cells(plan):
+            step = 2.0 if group.effort.steps else 0.0
+            price = Price("measured", group.effort, fixed=1.0, step=step)
+            if group.sample.cell.kind == "attack" and group.sample.cell.attack == "adam-cosine":
+                price = Price("refused", group.effort)
+            prices |= {cell.key: price for cell in group.cells}
+        return PriceList(prices, 1, 0.0, 0.0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "quote", known)
+        patch.setattr(budget_module, "price_cells", known)
         # Tested elsewhere, and it takes longer than everything here.
-        patch.setattr(run_module, "require_self_check", lambda: SelfCheck("planted image", 60.0, passed=True))
+        patch.setattr(run_module, "require_self_check", lambda: SelfCheck(name="planted image", psnr=60.0, passed=True))
         yield
 
 
@@ -71,48 +73,47 @@ def finished(stopped: CampaignResult) -> CampaignResult:
 def test_a_run_that_is_out_of_time_says_so_and_is_no_verdict(stopped: CampaignResult) -> None:
     assert stopped.sweep.out_of_time
     assert stopped.exit_code == 3
-    assert stopped.summary["verdict"]["status"] == "inconclusive"
-    assert stopped.summary["budget"]["unfinished"] == 8
-    first, *others = stopped.summary["cells"]
-    assert (first["attack"], first["status"]) == ("fc-inversion", "ok")
-    assert {cell["error"] for cell in others} == {"the budget was over before it ran"}
-    assert any("the same command continues" in sentence for sentence in stopped.summary["verdict"]["sentences"])
+    assert stopped.summary.verdict.status == "inconclusive"
+    assert stopped.summary.budget.unfinished == 9
+    first, *others = stopped.summary.cells
+    assert (first.attack, first.status) == ("fc-inversion", "ok")
+    assert {cell.error for cell in others} == {"the budget was over before it ran"}
+    assert any("the same command continues" in sentence for sentence in stopped.summary.verdict.sentences)
 
 
 def test_continuing_follows_the_plan_that_is_written_down(stopped: CampaignResult, finished: CampaignResult) -> None:
     planned = yaml.safe_load((finished.directory / "config.yaml").read_text())["planned"]["attacks"]
-    assert finished.summary["config"] == stopped.summary["config"]
+    assert finished.summary.config == stopped.summary.config
     assert 20 < planned[LONG]["steps"] < planned[LONG]["of"] == 3_000
-    assert (finished.sweep.executed, finished.sweep.reused) == (8, 1)
+    assert (finished.sweep.executed, finished.sweep.reused) == (9, 1)
     assert not finished.sweep.out_of_time
     assert finished.exit_code == 0
 
 
 def test_each_attacker_runs_as_long_as_planned(finished: CampaignResult) -> None:
-    steps = finished.summary["config"]["planned"]["attacks"][LONG]["steps"]
-    cells = [cell for cell in finished.summary["cells"] if cell["attack"] == LONG]
-    unaware = [cell["evaluations"] for cell in cells if not cell["adaptive"]]
-    knowing = [cell["evaluations"] for cell in cells if cell["adaptive"]]
+    steps = finished.summary.config["planned"]["attacks"][LONG]["steps"]
+    cells = [cell for cell in finished.summary.cells if cell.attack == LONG]
+    unaware = [cell.evaluations for cell in cells if not cell.adaptive]
+    knowing = [cell.evaluations for cell in cells if cell.adaptive]
     assert unaware == [2 * steps] * 2, "two victims"
-    # Who knows of noise runs for 2,000 steps at most, cut to the same share.
-    assert knowing == [2 * -(-2_000 * steps // 3_000)]
-    assert all(f"{steps} of 3000 steps" in cell["notes"][0] for cell in cells)
+    assert knowing == [2 * steps]
+    assert all(f"{steps} of 3000 steps" in cell.notes[0] for cell in cells)
 
 
 def test_the_verdict_carries_the_caveat(finished: CampaignResult) -> None:
     found = finished.summary
-    assert found["budget"]["seconds"] == 600
-    assert found["budget"]["shortened"] == [LONG]
-    caveat = next(sentence for sentence in found["verdict"]["sentences"] if "weaker attacker" in sentence)
+    assert found.budget.seconds == 600
+    assert found.budget.shortened == [LONG, STRONG]
+    caveat = next(sentence for sentence in found.verdict.sentences if "weaker attacker" in sentence)
     assert f"The budget of 10 min shortened {LONG} (" in caveat
     assert "adam-cosine" not in caveat
     assert "A shortened attack is a weaker attacker" in (finished.directory / "report.html").read_text()
 
 
 def test_closed_forms_come_first_and_refusals_stay_refusals(finished: CampaignResult) -> None:
-    cells = finished.summary["cells"]
-    assert [cell["attack"] for cell in cells[:3]] == ["fc-inversion"] * 3
-    assert {cell["status"] for cell in cells if cell["attack"] == "adam-cosine"} == {"refused"}
+    cells = finished.summary.cells
+    assert [cell.attack for cell in cells[:3]] == ["fc-inversion"] * 3
+    assert {cell.status for cell in cells if cell.attack == "adam-cosine"} == {"refused"}
 
 
 def test_the_written_configuration_gives_the_same_bytes_elsewhere(finished: CampaignResult, tmp_path: Path) -> None:
@@ -128,26 +129,27 @@ def test_another_budget_is_another_run(finished: CampaignResult) -> None:
 
 
 def test_a_budget_too_small_for_anything_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "quote", lambda plan, workers, seconds: _dear(plan))
+    monkeypatch.setattr(budget_module, "price_cells", lambda plan, workers, seconds: _dear(plan))
     with pytest.raises(UsageError, match="smaller network or fewer victims"):
         run_campaign(parse_config({**TINY, "budget": "20s"}), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
 
-def _dear(plan: Plan, *, probe_seconds: float = 0.0) -> Quote:
-    prices = {cell.key: Price("measured", kind.length, fixed=60.0) for kind in kinds_of(plan) for cell in kind.cells}
-    return Quote(prices, 1, 0.0, probe_seconds)
+def _dear(plan: Plan, *, probe_seconds: float = 0.0) -> PriceList:
+    groups = group_cells(plan)
+    prices = {cell.key: Price("measured", group.effort, fixed=60.0) for group in groups for cell in group.cells}
+    return PriceList(prices, 1, 0.0, probe_seconds)
 
 
 def test_a_refusal_says_where_the_time_went_and_how_much_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def quoted(plan: Plan, *, workers: int, seconds: float | None = None) -> Quote:
+    def quoted(plan: Plan, *, workers: int, seconds: float | None = None) -> PriceList:
         assert seconds is not None
         return _dear(plan, probe_seconds=max(9.0, seconds))
 
-    monkeypatch.setattr(run_module, "quote", quoted)
-    plan = run_module.make_plan(parse_config(TINY))
+    monkeypatch.setattr(budget_module, "price_cells", quoted)
+    plan = make_plan(parse_config(TINY))
     with pytest.raises(UsageError) as refusal:
-        run_module.plan_within(14.0, plan, workers=1)
+        budget_module.plan_within(14.0, plan, workers=1)
     text = str(refusal.value)
     assert "the budget of 14 s leaves 0 s for attacks: the self-check takes 3 s, the probe took 9 s" in text
     assert "mlp on digits: inverting-gradients:steps=3000 against none, C, seed 0) needs 1 min" in text
@@ -155,14 +157,14 @@ def test_a_refusal_says_where_the_time_went_and_how_much_would_do(monkeypatch: p
     found = re.search(r"give (\d+) min (\d+) s or more", text)
     assert found is not None
     enough = 60 * int(found[1]) + int(found[2])
-    _, planned = run_module.plan_within(enough, plan, workers=1)
-    assert run_module.fitted(plan, planned).attacks[0].spec["attack"] == "fc-inversion"
+    _, planned = budget_module.plan_within(enough, plan, workers=1)
+    assert fitted(plan, planned).attacks[0].attack == "fc-inversion"
 
 
 def test_a_budget_below_the_overhead_is_refused_before_the_probe(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run_module, "quote", lambda *_, **__: pytest.fail("probed"))
+    monkeypatch.setattr(budget_module, "price_cells", lambda *_, **__: pytest.fail("probed"))
     with pytest.raises(UsageError, match=r"budget of 1 s is over before any attack begins.* give about \d+ s or more"):
         run_campaign(parse_config({**TINY, "budget": "1s"}), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
@@ -182,8 +184,9 @@ def test_workers_below_one_are_refused_before_any_work(
 
 def test_real_probes_price_every_kind() -> None:
     bill = price_campaign(parse_config({**TINY, "budget": None, "utility": {"rounds": 50}}))
-    long, refused, closed, training = bill.lines
-    assert bill.kinds == 8, "three attacks, unaware and knowing, and training with and without noise"
+    long, refused, closed, strong, training = bill.lines
+    assert bill.groups == 9, "three attacks, unaware and knowing, one strong under noise, training with and without it"
+    assert (strong.attack, strong.cells) == (STRONG, 1)
     assert (long.attack, long.steps, long.cells) == (LONG, 3_000, 3)
     # Thousands of steps cost more than a division, and no less than a tenth of a millisecond each.
     assert closed.seconds_per_cell < long.seconds_per_cell
@@ -195,16 +198,16 @@ def test_real_probes_price_every_kind() -> None:
     assert training.seconds_per_cell > 0
     assert bill.seconds == pytest.approx(sum(line.seconds for line in bill.lines))
     assert 50 < bill.mb < 5_000
-    assert json.loads(json.dumps(bill.to_dict()))["totals"]["attack_cells"] == 9
+    assert json.loads(json.dumps(bill.to_dict()))["totals"]["attack_cells"] == 10
 
 
 def test_a_probe_reads_no_private_example(monkeypatch: pytest.MonkeyPatch) -> None:
     from leakscope import data
 
+    samples = [group.sample for group in group_cells(make_plan(parse_config(TINY)))]
     spec = next(
-        kind.probe.spec for kind in kinds_of(run_module.make_plan(parse_config(TINY)))
-        if kind.probe.spec["attack"] == "fc-inversion"
-    )  # fmt: skip
+        s.model_dump(mode="json") for s in samples if s.cell.kind == "attack" and s.cell.attack == "fc-inversion"
+    )
     monkeypatch.setattr(data, "load", lambda *_, **__: pytest.fail("private data was read"))
     found = probe(spec)
     assert found.status is Status.OK

@@ -83,9 +83,9 @@ def test_no_workers_exits_2(command: Command, tmp_path: Path) -> None:
 
 def test_a_run_prints_why_cells_were_refused(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from leakscope.campaign import run
-    from leakscope.campaign.selfcheck import SelfCheck
+    from leakscope.report import SelfCheck
 
-    monkeypatch.setattr(run, "require_self_check", lambda: SelfCheck("planted image", 60.0, passed=True))
+    monkeypatch.setattr(run, "require_self_check", lambda: SelfCheck(name="planted image", psnr=60.0, passed=True))
     config = tmp_path / "c.yaml"
     config.write_text("{utility: null, workers: 1, victims: 1, seeds: [0, 1], attacks: [fc-inversion, adam-l1]}")
     code, out, _ = command("audit", "--config", str(config), "--quiet", "--out", str(tmp_path / "run"))

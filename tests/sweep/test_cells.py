@@ -39,8 +39,8 @@ def test_spec_code_version_and_types_change_the_key() -> None:
     assert len({cell.key for cell in cells}) == len(cells)
 
 
-def test_label_and_weight_do_not_change_the_key() -> None:
-    assert Cell.of({}, code_version="1", label="x", weight=3) == Cell.of({}, code_version="1")
+def test_the_label_does_not_change_the_key() -> None:
+    assert Cell.of({}, code_version="1", label="x") == Cell.of({}, code_version="1")
 
 
 def test_changing_the_callers_spec_later_changes_nothing() -> None:
@@ -60,11 +60,6 @@ def test_what_is_not_plain_json_is_refused(spec: dict) -> None:
 def test_a_key_that_is_no_digest_is_refused(key: str) -> None:
     with pytest.raises(UsageError, match="64 hexadecimal digits"):
         Cell({}, key)
-
-
-def test_weight_must_be_positive() -> None:
-    with pytest.raises(UsageError, match="weight"):
-        Cell.of({}, code_version="1", weight=0)
 
 
 def test_canonical_json_may_hold_nan_in_outcomes() -> None:

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from leakscope.errors import UsageError
-from leakscope.sweep import memory
 from leakscope.sweep.eta import Estimate
-from leakscope.sweep.limits import Limits
+from leakscope.sweep.limits import Limits, is_exhaustion
 
 
 def test_workers_share_memory_and_one_alone_gets_all() -> None:
@@ -39,15 +38,15 @@ def test_a_share_a_worker_fills_itself_is_refused() -> None:
     ],
 )
 def test_exhaustion_is_told_from_other_errors(error: Exception, expected: bool) -> None:
-    assert memory.is_exhaustion(error) is expected
+    assert is_exhaustion(error) is expected
 
 
 ALLOCATES = """
-from leakscope.sweep import memory
-memory.reset_peak()
-before = memory.peak_mb()
+from leakscope.sweep import limits
+limits.reset_peak()
+before = limits.peak_mb()
 block = b"x" * (64 << 20)
-print(memory.peak_mb() - before)
+print(limits.peak_mb() - before)
 """
 
 

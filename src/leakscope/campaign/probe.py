@@ -173,7 +173,7 @@ def _training(sample: Sample, cell: TrainingCellSpec) -> Measured:
 
 
 def _training_run(sample: Sample, cell: TrainingCellSpec, model: nn.Module, rounds: int) -> _Timed:
-    options = cell.training.model_dump(exclude={"examples"}) | {"rounds": rounds}
+    options: dict[str, Any] = cell.training.model_dump(exclude={"examples"}) | {"rounds": rounds}
     defence = defence_from_spec(cell.defence)
     train = sample.batch(cell.training.clients * max(2, cell.training.batch_size))
     began = time.process_time()
