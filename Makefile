@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Extras have an environment of their own: the tests must pass without them.
+EXTRAS := .venv-extras
 BROWSER_PACKAGES := chromium chromium-driver fonts-dejavu-core
 
 # Two processes of one thread are faster than one process of two; results do not depend on it.
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test check slow bench docs clean browser
+.PHONY: help audit test check slow extras bench docs house clean browser
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +30,9 @@ check: $(VENV)/.installed ## Lint, formatting, types and import layers
 slow: $(VENV)/.installed browser ## Run the slow tests
 	$(BIN)/python -m pytest -q -m slow
 
+extras: $(EXTRAS)/.installed ## Install every extra into .venv-extras and import each; 2 GB
+	$(EXTRAS)/bin/python .ci/extras.py
+
 bench: $(VENV)/.installed ## Measure speed and quality beside breaching, and survival of kills; long
 	sh benchmarks/peers/setup.sh $(PYTHON)
 	$(BIN)/python benchmarks/versus_breaching.py
@@ -36,16 +41,26 @@ bench: $(VENV)/.installed ## Measure speed and quality beside breaching, and sur
 docs: $(VENV)/.docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-clean: ## Remove .venv and everything that was built; runs/ stays
-	rm -rf $(VENV) site dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+house: $(VENV)/.installed ## Print figures of the source and redraw its import graph
+	$(BIN)/python benchmarks/house.py
+	$(BIN)/python benchmarks/house.py --graph
 
-$(VENV)/bin/python:
+clean: ## Remove the environments and everything that was built; runs/ stays
+	rm -rf $(VENV) $(EXTRAS) site dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python $(EXTRAS)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "leakscope needs Python 3.10 or newer; try: make PYTHON=python3.11"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(@D:/bin=)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+$(EXTRAS)/.installed: pyproject.toml constraints.txt | $(EXTRAS)/bin/python
+	@$(EXTRAS)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Flower and TenSEAL need Python 3.11 or newer; try: make clean; make PYTHON=python3.11 extras"; exit 2; }
+	$(EXTRAS)/bin/python -m pip install --quiet -c constraints.txt -e ".[all]"
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.installed

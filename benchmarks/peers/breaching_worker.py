@@ -17,11 +17,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # read once, when torch is first 
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 import measure
 import networks
-import torch
 import victim as victims
-from torch import Tensor, nn
 
 # The declarations of `load_breaching` last as long as their library object does.
 _DECLARATIONS: list[torch.library.Library] = []

@@ -15,13 +15,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # read once, when torch is first 
 from collections.abc import Callable
 from pathlib import Path
 
-import measure
-import networks
 import torch
-import victim as victims
 from torch import Tensor, nn
 
 import leakscope as ls
+import measure
+import networks
+import victim as victims
 
 
 def rebuild(victim: victims.Victim) -> nn.Module:

@@ -11,10 +11,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import networks
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+import networks
 
 
 @dataclass(frozen=True)

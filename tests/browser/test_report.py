@@ -13,6 +13,7 @@ webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not in
 from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = [
@@ -49,6 +50,8 @@ def browser(tmp_path_factory):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    # Off the browser's own start tab, whose parts would otherwise go on loading beside the page.
+    driver.get("about:blank")
     yield driver
     driver.quit()
     shutil.rmtree(profile, ignore_errors=True)
@@ -58,15 +61,22 @@ def browser(tmp_path_factory):
 def page(browser, page_file):
     browser.get_log("performance")
     browser.get_log("browser")
-    browser.get(page_file.as_uri())
+    show(browser, page_file)
     return browser
 
 
+def show(browser, file: Path) -> None:
+    """Load the page and wait until it is there: on a busy machine the driver may still be at the page before."""
+    browser.get(file.as_uri())
+    script = "return document.readyState === 'complete' && document.URL === arguments[0]"
+    WebDriverWait(browser, 60).until(lambda page: page.execute_script(script, file.as_uri()))
+
+
 def requested(page) -> list[str]:
+    """What the page and its frames asked for; the browser's own documents are all at chrome:// or chrome-untrusted://."""
     messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
     sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
-    # The browser's own start tab loads its parts from chrome:// while it gives way to ours.
-    return [event["request"]["url"] for event in sent if not event["documentURL"].startswith("chrome://")]
+    return [event["request"]["url"] for event in sent if not event["documentURL"].startswith("chrome")]
 
 
 def column(page, index: int) -> list[str]:
@@ -80,6 +90,14 @@ def test_quiet_and_offline(page):
     assert [url for url in urls if not url.startswith(("file://", "data:"))] == []
     assert page.get_log("browser") == []
     assert page.title.startswith("<img")
+
+
+def test_a_page_that_asks_for_something_is_noticed(page, tmp_path):
+    wanted = ["http://127.0.0.1:9/picture.png", "http://127.0.0.1:9/frame.html"]
+    loud = tmp_path / "loud.html"
+    loud.write_text(f'<img src="{wanted[0]}"><iframe src="{wanted[1]}"></iframe>')
+    show(page, loud)
+    assert set(wanted) <= set(requested(page))
 
 
 def test_every_picture_is_decoded(page):

@@ -151,8 +151,9 @@ def test_idlg_finds_picture_and_label(make):
 
 
 def test_the_vision_transformer_can_be_attacked():
-    model = models.build("vit", num_classes=4, in_channels=1, image_size=8)
-    found, (gain,) = attacked(model, ONE, "idlg", steps=8, retries=0)
+    # Double precision and retries: in single precision rounding decides whether one start of L-BFGS gets there.
+    model = models.build("vit", num_classes=4, in_channels=1, image_size=8).double()
+    found, (gain,) = attacked(model, Batch(PICTURE.double(), ONE.targets), "idlg", steps=8, retries=3)
     assert found.targets.tolist() == [2]
     assert gain > 3
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from leakscope.matching.pooled.smoothness import natural
@@ -13,6 +15,20 @@ def test_the_precision_is_the_inverse_of_the_covariance_of_what_is_drawn():
     drawn = prior.sample(200_000, generator(0, "draws"), bounds=(-100.0, 100.0)).flatten(1)
     whitened = (drawn - prior.mean) @ torch.linalg.cholesky(prior.precision())
     assert torch.allclose(torch.cov(whitened.T), torch.eye(20).double(), atol=0.02)
+
+
+def test_what_a_seed_draws_does_not_depend_on_the_basis_that_a_library_returns():
+    prior = natural((3, 4, 4), (0.0, 1.0), like=_LIKE)
+    signs = torch.where(torch.arange(16) % 3 == 0, -1.0, 1.0).double()
+    # Waves across and waves down have the same power: any two that span the same plane will do.
+    across, down = prior.waves[:, -2], prior.waves[:, -3]
+    turned = prior.waves * signs
+    turned[:, -2], turned[:, -3] = 0.6 * across + 0.8 * down, 0.8 * across - 0.6 * down
+    assert torch.allclose(prior.power[:, -2], prior.power[:, -3])
+    other = replace(prior, waves=turned)
+    drawn = [each.sample(5, generator(0, "draws"), bounds=(0.0, 1.0)) for each in (prior, other)]
+    assert torch.allclose(drawn[0], drawn[1], atol=1e-12)
+    assert float(drawn[0].std()) > 0.1
 
 
 def test_neighbours_and_colours_vary_together():

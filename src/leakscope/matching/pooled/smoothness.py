@@ -68,8 +68,11 @@ class Smoothness:
 
     def sample(self, count: int, rng: Generator, *, bounds: tuple[float, float]) -> Tensor:
         """`count` pictures [count, C, H, W], cut off at `bounds`."""
-        drawn = random.normal((count, *self.power.shape), rng, like=self.power) * self.power.sqrt()
-        found = torch.einsum("ac,ncp,qp->naq", self.colours, drawn, self.waves)
+        # White noise through the symmetric root of the covariance, of which there is only one: many waves share their
+        # power, and which basis of them a processor's library returns must not decide what a seed draws.
+        white = random.normal((count, *self.power.shape), rng, like=self.power)
+        waves = torch.einsum("ac,nap,pk->nck", self.colours, white, self.waves) * self.power.sqrt()
+        found = torch.einsum("ac,nck,qk->naq", self.colours, waves, self.waves)
         return (self.centre + found).clamp(*bounds).reshape(count, *self.shape)
 
 
@@ -77,17 +80,25 @@ def natural(shape: tuple[int, int, int], bounds: tuple[float, float], *, like: T
     """Smoothness of natural pictures of `shape` with values in `bounds`; double precision, on the device of `like`."""
     channels, height, width = shape
     extent = bounds[1] - bounds[0]
-    grey = torch.full((channels, channels), 1 / channels, dtype=torch.float64)
-    share = _COLOUR if channels > 1 else 0.0
-    mixed = grey * channels * (1 - share) + (torch.eye(channels, dtype=torch.float64) - grey) * channels * share / max(
-        1, channels - 1
-    )
-    strength, colours = torch.linalg.eigh(mixed)
+    strength, colours = _colours(channels)
     spectrum, waves = torch.linalg.eigh(_correlation(height, width))
-    power = (_VARIANCE * strength.clamp_min(0)[:, None] * spectrum.clamp_min(0) + _ROUGH) * extent**2
+    power = (_VARIANCE * strength[:, None] * spectrum.clamp_min(0) + _ROUGH) * extent**2
     centre = torch.tensor(bounds[0] + _MEAN * extent, dtype=torch.float64)
     placed = [value.to(like.device) for value in (centre, colours, waves, power, torch.ones_like(power))]
     return Smoothness(shape, placed[0], placed[1], placed[2], placed[3], placed[4])
+
+
+def _colours(channels: int) -> tuple[Tensor, Tensor]:
+    """Power of grey and of the differences between colours, and the directions of them, [C] and [C, C].
+
+    All differences have the same power, so any basis of them would do; this one is the same on every machine.
+    """
+    place = torch.arange(channels, dtype=torch.float64)
+    directions = torch.cos(torch.pi / channels * (place[:, None] + 0.5) * place)
+    share = _COLOUR if channels > 1 else 0.0
+    power = torch.full_like(place, channels * share / max(1, channels - 1))
+    power[0] = channels * (1 - share)
+    return power, directions / directions.norm(dim=0)
 
 
 def _correlation(height: int, width: int) -> Tensor:
