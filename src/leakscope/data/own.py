@@ -19,6 +19,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from leakscope.data.examples import UNIT, Bounds, arrange_pictures, from_numpy, open_arrays, open_dataset
 from leakscope.data.npz import list_own_parts, read_pair
+from leakscope.data.sets import FOLDER_PREFIX
 from leakscope.data.source import Source, join
 from leakscope.errors import MissingDataError, UsageError
 from leakscope.types import Batch
@@ -34,7 +35,12 @@ _EXPECTED = (
 
 def is_own(name: str) -> bool:
     """Whether `name` is an .npz file or a function of the user's, rather than a set or a folder."""
-    return name.lower().endswith(_NPZ) or is_code(name)
+    return not name.startswith(FOLDER_PREFIX) and (name.lower().endswith(_NPZ) or is_code(name))
+
+
+def is_function(name: str) -> bool:
+    """Whether `name` is a function of the user's: `folder:photos` and `a:b.npz` are files."""
+    return is_own(name) and not name.lower().endswith(_NPZ)
 
 
 def parse_bounds(text: str) -> Bounds:

@@ -90,7 +90,27 @@ def plural(count: int, noun: str) -> str:
 
 def local_words(local: LocalTraining) -> str:
     """Say how a client trained before it shared its update."""
-    return f"{local.steps} local steps of {local.batch_size}, rate {local.lr:g}"
+    optimiser = "" if local.optimiser == "sgd" else f", {local.optimiser}"
+    return f"{_amount(local)} of {local.batch_size}, rate {local.lr:g}{optimiser}"
+
+
+def remarks(cell: CellRecord) -> list[str]:
+    """What a reader of one line of results must know beside its numbers."""
+    server = ["malicious server"] if cell.server == "malicious" else []
+    rounds = [plural(cell.rounds, "round")] if cell.rounds > 1 else []
+    best = max(_trained_psnr(cell), default=None)
+    trained = [] if best is None else [f"worst {decibel(best)} against what was trained on"]
+    return [", ".join(server + rounds), *trained] if server or rounds else trained
+
+
+def _trained_psnr(cell: CellRecord) -> list[float]:
+    values = cell.trained_scores.get("psnr", [])
+    # JSON has no infinity: a perfect copy arrives without PSNR.
+    return [math.inf if value is None else float(value) for value in values] if cell.status == "ok" else []
+
+
+def _amount(local: LocalTraining) -> str:
+    return f"{local.steps} local steps" if local.epochs is None else f"{local.epochs} local epochs"
 
 
 def what_was_rebuilt(judged: Group) -> str:
@@ -99,10 +119,12 @@ def what_was_rebuilt(judged: Group) -> str:
     if worst is None:
         return ""
     cell = worst.cell
-    source = "a single update" if cell.local is None else f"one update of {cell.local.amount}"
+    source = "a single update" if cell.local is None else f"one update of {_amount(cell.local)}"
+    source = source if cell.rounds == 1 else f"the updates of {cell.rounds} rounds"
+    who = "whoever receives it" if cell.server == "honest" else "a server that hands out a crafted model"
     under = "" if cell.defence == NO_DEFENCE else f" under {_defence(cell)}"
     return (
-        f"From {source}{under}, whoever receives it {_CAN[worst.level]}: the worst of "
+        f"From {source}{under}, {who} {_CAN[worst.level]}: the worst of "
         f"{plural(len(judged.examples), 'reconstruction')} reached {_scores(worst)} "
         f"({cell.attack} on {cell.model}, {cell.data}, scenario {cell.scenario})."
     )
