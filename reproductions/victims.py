@@ -16,10 +16,10 @@ from PIL import Image, ImageEnhance
 from torch import Tensor, nn
 
 import leakscope as ls
+from leakscope.attack import Attack
 from leakscope.matching.prior_files import save_prior
 from leakscope.metrics import guess_baseline
 from leakscope.priors import Recipe, Trainer
-from leakscope.attack import Attack
 from leakscope.types import Batch, Observation
 from reproductions.rows import Measured, Say, median_at_least
 

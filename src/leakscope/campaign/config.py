@@ -5,21 +5,37 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from leakscope.campaign.durations import parse_duration
+from leakscope.data.own import is_function
 from leakscope.errors import BadInputError, UsageError, suggest
+from leakscope.local_training import Optimiser, Schedule
+from leakscope.registry import parse_spec, split_chain
 from leakscope.report.schema import Planned, PlannedAttack, Positive
 from leakscope.types import LocalTraining
+from leakscope.user_code import is_code
 
 __all__ = ["AccuracyTraining", "Config", "Planned", "PlannedAttack", "json_schema", "load_config", "parse_config"]
 
 _LARGEST_CONFIG = 1_000_000
 Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=float | str)]
+
+
+def _name_nearest(local: Any) -> Any:
+    # The list of all choices is what pydantic would say; the nearest one helps more.
+    for field, kind in (("optimiser", Optimiser), ("schedule", Schedule)):
+        chosen = local.get(field) if isinstance(local, dict) else None
+        if isinstance(chosen, str) and chosen not in get_args(kind):
+            raise UsageError(f"unknown {field} {chosen!r}.{suggest(chosen, get_args(kind))}")
+    return local
+
+
+Local = Annotated[LocalTraining | None, BeforeValidator(_name_nearest)]
 
 
 class _Part(BaseModel):
@@ -43,7 +59,8 @@ class Config(_Part):
     `+`. `fail_above` turns the audit into a gate: exit code 1 when an undefended example comes
     back above that many decibels. `local` is how a client trains before it shares; without it one
     gradient is shared. `rounds` is how often the server asks the same clients, by default as often as
-    an attack needs. `budget` is wall time
+    an attack needs. `size` is a side, or height and width. `bounds`, `normalise` and `classes` are as on the
+    command line. `budget` is wall time
     to split over the cells; `planned` is what it came to, written by the run itself so that continuing
     it uses the same numbers.
     """
@@ -53,8 +70,11 @@ class Config(_Part):
     model_options: dict[str, dict[str, Any]] = {}
     weights: str | None = None
     mode: Literal["eval", "train"] = "eval"
+    classes: Positive | None = None
+    normalise: str | None = None
     data: tuple[str, ...] = ("digits",)
     size: Positive | tuple[Positive, Positive] | None = None
+    bounds: str | None = None
     split: Literal["train", "test", "all"] = "test"
     victims: Positive = 4
     batch_size: Positive = 1
@@ -63,7 +83,7 @@ class Config(_Part):
     adaptive: bool = True
     scenarios: tuple[Literal["A", "B", "C", "D", "E"], ...] = ("C",)
     seeds: tuple[int, ...] = (0,)
-    local: LocalTraining | None = None
+    local: Local = None
     rounds: Positive | None = None
     utility: AccuracyTraining | None = AccuracyTraining()
     threshold_psnr: float = 20.0
@@ -76,8 +96,11 @@ class Config(_Part):
     planned: Planned | None = None
 
 
-def load_config(path: str | Path) -> Config:
-    """Read a YAML file; a misspelt key is an error that names the nearest right one."""
+def load_config(path: str | Path, *, allow_code: bool = False) -> Config:
+    """Read a YAML file; a misspelt key is an error that names the nearest right one.
+
+    A file may come from anyone: code in it is refused, unless `allow_code` says that leakscope wrote it.
+    """
     file = Path(path)
     try:
         text = file.read_bytes()
@@ -91,16 +114,23 @@ def load_config(path: str | Path) -> Config:
         raise BadInputError(f"{file} is not valid YAML: {_first_line(error)}") from error
     if not isinstance(found, dict):
         raise BadInputError(f"{file} must hold a mapping of settings, got {type(found).__name__}")
-    return parse_config(found, source=str(file))
+    return parse_config(found, source=str(file), allow_code=allow_code)
 
 
-def parse_config(values: dict[str, Any], *, source: str = "the configuration") -> Config:
-    """Check settings against the schema."""
+def parse_config(values: dict[str, Any], *, source: str = "the configuration", allow_code: bool = False) -> Config:
+    """Check settings against the schema.
+
+    Args:
+        values: Settings by name.
+        source: Where they come from, for messages.
+        allow_code: Whether models, data, attacks and defences may be `package.module:function`: only where the
+            user wrote them, on the command line or in a program, and never a file.
+    """
     for key in values:
         if key not in Config.model_fields:
             raise UsageError(f"{source}: unknown setting {key!r}.{suggest(str(key), Config.model_fields)}")
     try:
-        return Config.model_validate(values)
+        config = Config.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -108,6 +138,26 @@ def parse_config(values: dict[str, Any], *, source: str = "the configuration") -
         # Our own checks say themselves what they got.
         text = f"{first['msg']}, got {str(first['input'])[:80]!r}{_hint(first)}" if own is None else str(own)
         raise UsageError(f"{source}: {where}: {text}") from error
+    if not allow_code:
+        _refuse_code(config, source)
+    return config
+
+
+def _refuse_code(config: Config, source: str) -> None:
+    named = [("model", name) for name in config.models if is_code(name)]
+    named += [("data", name) for name in config.data if is_function(name)]
+    named += [("attack", spec) for spec in config.attacks if names_code(spec)]
+    named += [("defence", spec) for spec in config.defences if names_code(spec)]
+    for option, name in named:
+        raise UsageError(
+            f"{source}: {name!r} is code, and code runs only when it is named on the command line, never from a "
+            f"configuration file; pass it as --{option} {name}"
+        )
+
+
+def names_code(spec: str) -> bool:
+    """Whether an attack, a defence or a part of a chain of defences is a function of the user's own."""
+    return any(is_code(parse_spec(part)[0]) for part in split_chain(spec))
 
 
 def _hint(error: ErrorDetails) -> str:

@@ -41,9 +41,10 @@ def _attack(spec: AttackCellSpec) -> CellOutcome:
     subject = Subject(spec.subject)
     attack = attack_from_spec(spec.attack)
     limit = spec.limit
+    victims = subject.victims(victims=spec.victims, batch_size=spec.batch_size)
     result = audit(
         subject.model(),
-        subject.victims(victims=spec.victims, batch_size=spec.batch_size),
+        victims,
         attack,
         defence=defence_from_spec(spec.defence),
         adaptive=spec.adaptive,
@@ -54,11 +55,21 @@ def _attack(spec: AttackCellSpec) -> CellOutcome:
         with_lpips=spec.lpips,
         limited=None if limit is None else lambda chosen: shortened(chosen, limit),
     )
-    tensors: dict[str, Tensor] = {}
-    if spec.keep_images and result.truth is not None and result.reconstruction is not None:
-        tensors = {"truth": result.truth, "reconstruction": result.reconstruction.clamp(0, 1)}
+    tensors = _pictures(result, victims[0].bounds) if spec.keep_images else {}
     findings = attack_findings(result, paper=attack.paper)
     return CellOutcome(result.status, findings.model_dump(mode="json"), tensors, seconds=result.seconds)
+
+
+def _pictures(result: AuditResult, bounds: tuple[float, float] | None) -> dict[str, Tensor]:
+    """Originals and reconstructions in [0, 1], in which the report draws; none of what is no picture."""
+    if result.truth is None or result.reconstruction is None or result.truth.ndim != 4 or bounds is None:
+        return {}
+    low, high = bounds
+    truth, found = (
+        pictures if bounds == (0.0, 1.0) else (pictures - low) / (high - low)
+        for pictures in (result.truth, result.reconstruction)
+    )
+    return {"truth": truth, "reconstruction": found.clamp(0, 1)}
 
 
 def shortened(attack: Attack, length: PlannedAttack) -> Attack:
@@ -82,16 +93,19 @@ def attack_findings(result: AuditResult, *, paper: str) -> AttackFindings:
     columns = {} if result.scores is None else _columns(result.scores)
     if result.baseline_psnr is not None:
         columns["baseline_psnr"] = result.baseline_psnr
+    trained = {} if result.trained_scores is None else _columns(result.trained_scores)
     return AttackFindings(
         attack_paper=paper,
         n=0 if result.scores is None else len(result.scores),
         scores={name: _values(column) for name, column in columns.items()},
+        trained_scores={name: _values(column) for name, column in trained.items()},
         stats={name: _stats(name, column) for name, column in columns.items() if _is_summable(column)},
         loss=number(result.loss),
         history=thinned(result.history),
         evaluations=result.evaluations,
-        rounds=result.rounds,
         notes=list(result.notes),
+        server=result.server,
+        rounds=result.rounds,
     )
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from leakscope import data
 from leakscope.campaign.config import Config, Planned, PlannedAttack
+from leakscope.campaign.source_hash import hash_code, hash_specs
 from leakscope.campaign.specs import NONE, AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
-from leakscope.campaign.subject import Subject
+from leakscope.campaign.subject import Subject, hash_batch
 from leakscope.errors import BadInputError, UsageError
+from leakscope.fit import check_labels
+from leakscope.networks import freeze, settle
 from leakscope.registry import attack_from_spec, defence_from_spec
+from leakscope.user_code import is_code
 
 # What the embedded sets hold is public, so their pictures may be shown.
 EMBEDDED = ("digits", "faces")
@@ -20,12 +24,16 @@ EMBEDDED = ("digits", "faces")
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a campaign, attacks first; `left_out` are those a budget has no time for."""
+    """The cells of a campaign, attacks first; `left_out` are those a budget has no time for.
+
+    `untrained` says of which subjects no accuracy is measured, and why.
+    """
 
     attacks: tuple[AttackCellSpec, ...]
     trainings: tuple[TrainingCellSpec, ...]
     show_images: bool
     left_out: tuple[CellSpec, ...] = ()
+    untrained: tuple[str, ...] = ()
 
     @property
     def cells(self) -> tuple[CellSpec, ...]:
@@ -38,10 +46,15 @@ def make_plan(config: Config, *, show_images: bool | None = None) -> Plan:
     _check_names(config)
     choice = show_images if show_images is not None else config.show_images
     show = choice if choice is not None else all(name in EMBEDDED for name in config.data)
-    subjects = [_subject(config, model, dataset) for model, dataset in itertools.product(config.models, config.data)]
-    attacks = [cell for subject in subjects for cell in _attack_cells(config, subject, show)]
-    trainings = [cell for subject in subjects for cell in _training_cells(config, subject)]
-    plan = Plan(tuple(attacks), tuple(trainings), show)
+    checked = [_check_subject(config, model, name) for model, name in itertools.product(config.models, config.data)]
+    if choice:
+        _check_pictures(subject for subject, _ in checked)
+    attacks = [cell for subject, _ in checked for cell in _attack_cells(config, subject.spec, show)]
+    reasons = {subject.spec.name: _why_untrained(config, subject, outputs) for subject, outputs in checked}
+    trained = [subject.spec for subject, _ in checked if reasons[subject.spec.name] is None]
+    trainings = [cell for subject in trained for cell in _training_cells(config, subject)]
+    untrained = [f"Accuracy of {name}: {reason}." for name, reason in reasons.items() if reason is not None]
+    plan = Plan(tuple(attacks), tuple(trainings), show, untrained=tuple(untrained))
     return plan if config.planned is None else fitted(plan, config.planned)
 
 
@@ -54,6 +67,7 @@ def fitted(plan: Plan, planned: Planned) -> Plan:
         tuple(cell for cell in plan.trainings if cell.label not in absent),
         plan.show_images,
         tuple(cell for cell in plan.cells if cell.label in absent),
+        plan.untrained,
     )
 
 
@@ -80,7 +94,7 @@ def _is_changed(spec: str, length: PlannedAttack) -> bool:
 
 def _check_names(config: Config) -> None:
     for spec in config.attacks:
-        attack_from_spec(spec)
+        _check_rounds(spec, config.rounds)
     for spec in config.defences:
         defence_from_spec(spec)
     for axis in ("models", "data", "attacks", "defences", "scenarios", "seeds"):
@@ -92,8 +106,45 @@ def _check_names(config: Config) -> None:
             raise UsageError(f"planned.attacks names {spec!r}, which is not in attacks; remove `planned` to plan again")
 
 
+def _check_rounds(spec: str, rounds: int | None) -> None:
+    needed = attack_from_spec(spec).rounds
+    if rounds is not None and rounds < needed:
+        raise UsageError(f"attack {spec!r} needs {needed} rounds, got {rounds}; leave rounds out, or give more")
+
+
+def _check_subject(config: Config, model: str, dataset: str) -> tuple[Subject, int]:
+    """The subject with its hashes, and how many outputs its network has.
+
+    All of it is built and read once here, so that what does not fit fails before any compute.
+    """
+    subject = Subject(_subject(config, model, dataset))
+    examples = subject.private_examples()
+    network = subject.model()
+    outputs = settle(freeze(network)[0], subject.input_shape).outputs
+    try:
+        check_labels(examples.targets, outputs)
+    except BadInputError as error:
+        raise UsageError(f"{subject.spec.name} cannot be audited: {error}") from error
+    code = hash_code((model, dataset), network=network if is_code(model) else None)
+    hashes = {"data_hash": hash_batch(examples), "code_hash": code}
+    return Subject(subject.spec.model_copy(update=hashes)), outputs
+
+
+def _check_pictures(subjects: Iterable[Subject]) -> None:
+    for subject in subjects:
+        if len(subject.input_shape) != 3 or subject.facts.bounds is None:
+            raise UsageError(
+                f"{subject.spec.data!r} holds no pictures, but inputs of shape {list(subject.input_shape)} with bounds "
+                f"{subject.facts.bounds}, so --show-images has no effect; drop it"
+            )
+
+
+def _why_untrained(config: Config, subject: Subject, outputs: int) -> str | None:
+    return None if config.utility is None else subject.why_not_trained(clients=config.utility.clients, outputs=outputs)
+
+
 def _subject(config: Config, model: str, dataset: str) -> SubjectSpec:
-    spec = SubjectSpec(
+    return SubjectSpec(
         model=model,
         options=config.model_options.get(model, {}),
         weights=config.weights,
@@ -103,11 +154,11 @@ def _subject(config: Config, model: str, dataset: str) -> SubjectSpec:
         size=config.size,
         split=config.split,
         count=config.victims * config.batch_size,
-        data_hash=_batch_hash(config, dataset),
+        data_hash="",
+        classes=config.classes,
+        normalise=config.normalise,
+        bounds=config.bounds,
     )
-    # Built once here, so that options or weights that do not fit fail before any compute.
-    Subject(spec).model()
-    return spec
 
 
 def _attack_cells(config: Config, subject: SubjectSpec, show: bool) -> list[AttackCellSpec]:
@@ -125,6 +176,7 @@ def _attack_cells(config: Config, subject: SubjectSpec, show: bool) -> list[Atta
             keep_images=show,
             local=config.local,
             rounds=config.rounds,
+            code_hash=hash_specs(attack, defence),
         )
         for scenario, seed, defence in itertools.product(config.scenarios, config.seeds, config.defences)
         for attack, adaptive in _attackers(config, defence)
@@ -142,17 +194,15 @@ def _training_cells(config: Config, subject: SubjectSpec) -> list[TrainingCellSp
     if config.utility is None:
         return []
     return [
-        TrainingCellSpec(subject=subject, defence=defence, training=config.utility, seed=config.seeds[0])
+        TrainingCellSpec(
+            subject=subject,
+            defence=defence,
+            training=config.utility,
+            seed=config.seeds[0],
+            code_hash=hash_specs(defence),
+        )
         for defence in dict.fromkeys((NONE, *config.defences))
     ]
-
-
-def _batch_hash(config: Config, dataset: str) -> str:
-    count = config.victims * config.batch_size
-    batch = data.load(dataset, split=config.split, count=count, seed=0, size=config.size)
-    digest = hashlib.sha256(batch.inputs.contiguous().numpy().tobytes())
-    digest.update(batch.targets.numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _file_hash(path: str) -> str:

@@ -15,7 +15,6 @@ from leakscope.campaign.plan import Plan
 from leakscope.campaign.probe import STEPS, Sample, attack_as_run, probe
 from leakscope.campaign.specs import NONE, CellSpec, SubjectSpec
 from leakscope.campaign.subject import Subject
-from leakscope.data.load import open_set
 from leakscope.registry import defence_from_spec, parse_spec, split_chain
 from leakscope.report.schema import PlannedAttack
 from leakscope.sweep import Cell, CellOutcome, run
@@ -129,7 +128,8 @@ def group_cells(plan: Plan) -> list[PriceGroup]:
     found: dict[str, PriceGroup] = {}
     subjects = {cell.subject.model_dump_json(): cell.subject for cell in plan.cells}
     # A folder of pictures is slow to count: once for each subject.
-    shapes = {name: _data_shape(subject, sizes=bool(plan.trainings)) for name, subject in subjects.items()}
+    trained = [cell.subject for cell in plan.trainings]
+    shapes = {name: _data_shape(subject, sizes=subject in trained) for name, subject in subjects.items()}
     for cell in plan.cells:
         sample = _sample(cell, shapes[cell.subject.model_dump_json()])
         name = canonical_json(_what_costs(sample))
@@ -141,7 +141,7 @@ def group_cells(plan: Plan) -> list[PriceGroup]:
 
 def _data_shape(subject: SubjectSpec, *, sizes: bool) -> dict[str, object]:
     opened = Subject(subject)
-    train, test = (len(open_set(subject.data, split, size=subject.size)) if sizes else 0 for split in ("train", "test"))
+    train, test = (len(opened.open(split)) if sizes else 0 for split in ("train", "test"))
     return {"shape": opened.input_shape, "classes": opened.num_classes, "train_size": train, "test_size": test}
 
 
@@ -161,7 +161,7 @@ def _what_costs(sample: Sample) -> dict[str, object]:
     """What the cost depends on: not the seed, nor which pictures there are, nor how much a defence prunes."""
     cell = sample.cell
     unlike = {"subject", "seed", "keep_images", "limit", "defence"}
-    network = cell.subject.model_dump(include={"model", "options", "weights", "mode"})
+    network = cell.subject.model_dump(include={"model", "options", "weights", "mode", "classes"})
     defences = [parse_spec(part)[0] for part in split_chain(cell.defence)] if cell.kind == "attack" else [cell.defence]
     sizes = sample.model_dump(
         mode="json", exclude={"cell"} if cell.kind == "utility" else {"cell", "train_size", "test_size"}

@@ -153,7 +153,9 @@ def _attack_run(
         limited=lambda attack: attack.with_effort(Effort(steps, restarts, attempts=1)),
     )
     seconds = time.process_time() - began
-    return _Timed(seconds, _steps_done(attack_as_run(cell), found.evaluations / victims, asked=steps))
+    # Every update that was attacked by itself: those of several rounds, unless the attack joins them.
+    attacked = victims if found.scores is None else len(found.scores) / size
+    return _Timed(seconds, _steps_done(attack_as_run(cell), found.evaluations / attacked, asked=steps))
 
 
 def _steps_done(attack: Attack, evaluations: float, *, asked: int) -> float:

@@ -57,6 +57,8 @@ def run_campaign(
 ) -> CampaignResult:
     """Run the audit `config` describes; run again, it continues where it stopped.
 
+    A `Config` may name code of the user's own, `package.module:function`; a file may not.
+
     With a budget, the first call probes, plans and keeps the plan in `config.yaml`; every later one
     follows that plan and has the whole budget again for what is left.
     """
@@ -100,7 +102,8 @@ def _continued(folder: Path, config: Config) -> Config:
     if not path.exists():
         return config
     try:
-        stored = load_config(path)
+        # Written by leakscope, and only compared: what runs was named in this call.
+        stored = load_config(path, allow_code=True)
     except (BadInputError, UsageError):
         stored = None
     planned = config.planned or (stored.planned if stored else None)
@@ -114,7 +117,9 @@ def _continued(folder: Path, config: Config) -> Config:
 
 def _keep_config(folder: Path, config: Config) -> None:
     # What was not set is not written: a run of an older version, without these settings, reads the same.
-    left_out = {name for name in ("budget", "planned") if getattr(config, name) is None}
+    left_out = {
+        name for name in ("budget", "planned", "bounds", "normalise", "classes") if getattr(config, name) is None
+    }
     text = yaml.safe_dump(config.model_dump(mode="json", exclude=left_out), sort_keys=False)
     write_atomic(folder / "config.yaml", text.encode())
 

@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from leakscope.campaign.config import AccuracyTraining
 from leakscope.report.schema import PlannedAttack
 from leakscope.sweep import Cell
-from leakscope.types import LocalTraining
+from leakscope.types import LocalTraining, PictureSize
 from leakscope.version import __version__
 
 NONE = "none"
 # Left out of the JSON at their defaults: version 0.1 did not have them, and its cells keep their keys.
-_SINCE_0_1 = ("rounds", "limit")
+_SINCE_0_1 = ("rounds", "limit", "classes", "normalise", "bounds", "code_hash")
 
 
 class _Spec(BaseModel):
@@ -27,7 +27,10 @@ class _Spec(BaseModel):
 
 
 class SubjectSpec(_Spec):
-    """A model and the private data behind its updates, with hashes of what is read from files."""
+    """A model and the private data behind its updates, with hashes of what is read from files.
+
+    `code_hash` covers the source of functions of the user's own, and the weights that such a function built.
+    """
 
     model: str
     options: dict[str, Any]
@@ -35,10 +38,14 @@ class SubjectSpec(_Spec):
     weights_hash: str | None
     mode: Literal["eval", "train"]
     data: str
-    size: int | tuple[int, int] | None
+    size: PictureSize | None
     split: str
     count: int
     data_hash: str
+    classes: int | None = None
+    normalise: str | None = None
+    bounds: str | None = None
+    code_hash: str | None = None
 
     @property
     def name(self) -> str:
@@ -46,10 +53,18 @@ class SubjectSpec(_Spec):
         return f"{self.model} on {self.data}"
 
 
+def _without_news(spec: _Spec, found: dict[str, Any]) -> dict[str, Any]:
+    """What version 0.1 would have written, where nothing newer is used."""
+    usual = {name: field.default for name, field in type(spec).model_fields.items() if name in _SINCE_0_1}
+    return {name: value for name, value in found.items() if name not in usual or getattr(spec, name) != usual[name]}
+
+
 class _CellSpec(_Spec):
     subject: SubjectSpec
     defence: str
     seed: int
+    # Of an attack or a defence of the user's own.
+    code_hash: str | None = None
 
     @property
     def label(self) -> str:
@@ -58,7 +73,8 @@ class _CellSpec(_Spec):
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON, for the worker and for the key."""
-        return self.model_dump(mode="json")
+        found = self.model_dump(mode="json")
+        return _without_news(self, found) | {"subject": _without_news(self.subject, found["subject"])}
 
     @cached_property
     def cell(self) -> Cell:
@@ -99,9 +115,6 @@ class AttackCellSpec(_CellSpec):
     def to_json(self) -> dict[str, Any]:
         """As plain JSON, for the worker and for the key."""
         found = super().to_json()
-        for name in _SINCE_0_1:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                del found[name]
         return {**found, "local": None if self.local is None else self.local.settings()}
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from leakscope.attack import Attack
 from leakscope.campaign.config import Config, PlannedAttack
 from leakscope.campaign.durations import duration
 from leakscope.campaign.plan import Plan, strong_attacks
 from leakscope.campaign.specs import NONE, AttackCellSpec, TrainingCellSpec
-from leakscope.registry import ATTACKS, DEFENCES, parse_spec, split_chain
+from leakscope.registry import ATTACKS, DEFENCES, attack_from_spec, parse_spec, split_chain
 from leakscope.report import CellRecord, DefenceCost, SelfCheck, Summary, Verdict, verdict
 from leakscope.report.schema import AttackFindings, Budget, Counts, ScenarioText, TrainingFindings
 from leakscope.sweep import CellOutcome
@@ -57,7 +59,7 @@ def summarise_campaign(
         cells=records,
         defences=costs,
         counts=_counts(records),
-        not_tested=[*_left_out(plan), *_not_tested(config)],
+        not_tested=[*_left_out(plan), *plan.untrained, *_failed_trainings(plan, ended), *_not_tested(config)],
         reproduce=[command] if command else [],
         timings={key: None if outcome is None else outcome.seconds for key, outcome in ended.items()},
     )
@@ -82,7 +84,10 @@ def _record(cell: AttackCellSpec, outcome: CellOutcome | None, config: Config, *
         status, findings = outcome.status, AttackFindings.model_validate(outcome.record)
     which = {name: getattr(cell, name) for name in _WHICH}
     # A worker names the kind of an error and its message apart; a reader wants one line.
-    told = {"error": ": ".join(filter(None, (findings.error, findings.message))) or None, "notes": _notes(cell, config)}
+    told: dict[str, Any] = {
+        "error": ": ".join(filter(None, (findings.error, findings.message))) or None,
+        "notes": _notes(cell, config),
+    }
     told["notes"] += findings.notes
     names = {"key": cell.key, "model": cell.subject.model, "data": cell.subject.data, "status": str(status)}
     return CellRecord.model_validate(findings.model_dump() | which | names | told)
@@ -191,21 +196,42 @@ def _left_out(plan: Plan) -> list[str]:
     return [f"Not run, for lack of time: {label}." for label in labels[:_NAMED]] + more
 
 
+def _failed_trainings(plan: Plan, ended: dict[str, CellOutcome | None]) -> list[str]:
+    """Accuracies that could not be measured, with the reason; a missing row of a table would not be noticed."""
+    failed = [
+        (cell, outcome) for cell in plan.trainings if (outcome := ended[cell.key]) and outcome.status is not Status.OK
+    ]
+    return [
+        f"Accuracy of {cell.subject.name} under {cell.defence}: "
+        f"{outcome.record.get('message') or outcome.record.get('error') or outcome.status}."
+        for cell, outcome in failed[:_NAMED]
+    ]
+
+
 def _not_tested(config: Config) -> list[str]:
     """What a reader might believe was covered and was not."""
     extra = [spec for defence in config.defences for spec in strong_attacks(config, defence)]
-    used = {parse_spec(spec)[0] for spec in (*config.attacks, *extra)}
+    attacks = [*config.attacks, *extra]
+    used = {parse_spec(spec)[0] for spec in attacks}
     defended = {parse_spec(part)[0] for spec in config.defences for part in split_chain(spec)}
     rows = [
         _missing("Attacks", sorted(set(ATTACKS) - used)),
         _missing("Defences", sorted(set(DEFENCES) - defended)),
         _missing("Scenarios", sorted(set("ABCDE") - set(config.scenarios))),
-        "Servers that hand out crafted models; secure aggregation; leakage summed over many rounds.",
+        _settings_left_out([attack_from_spec(spec) for spec in attacks], rounds=config.rounds),
         f"Other batch sizes than {config.batch_size}; "
         + ("single gradients." if config.local else "updates after several local steps."),
         f"Batch normalisation in {'training' if config.mode == 'eval' else 'evaluation'} mode.",
     ]
     return [row for row in rows if row]
+
+
+def _settings_left_out(attacks: Sequence[Attack], *, rounds: int | None) -> str:
+    crafted = any(attack.is_malicious for attack in attacks)
+    several = max(rounds or 1, *(attack.rounds for attack in attacks)) > 1
+    found = [] if crafted else ["servers that hand out crafted models"]
+    found += ["secure aggregation", *([] if several else ["leakage summed over many rounds"])]
+    return "; ".join(found).capitalize() + "."
 
 
 def _missing(what: str, names: list[str]) -> str:

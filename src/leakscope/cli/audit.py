@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import shlex
 import sys
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,22 +20,41 @@ if TYPE_CHECKING:
     from leakscope.campaign import CampaignResult, Config
     from leakscope.report import CellRecord, Summary
 
+_HEADINGS = ("model", "data", "attack", "defence", "attacker", "scenario", "worst dB", "median dB", "status")
 _WORDS = {"error": "failed", "timeout": "timed out", "oom": "out of memory", "nan": "not a number"}
 
 
 def audit(
     config: Path | None = typer.Option(None, help="YAML file with the settings; options below override it."),
     out: Path = typer.Option(Path("runs/audit"), help="Directory of the run; the same command continues it."),
-    model: list[str] | None = typer.Option(None, help="Network to audit; may be given several times."),
-    data: list[str] | None = typer.Option(None, help="Data set, or folder:<path> for your own images."),
-    attack: list[str] | None = typer.Option(None, help="Attack with options, e.g. idlg:steps=100."),
+    model: list[str] | None = typer.Option(
+        None, help="Reference network, or package.module:function that returns yours; may be given several times."
+    ),
+    weights: Path | None = typer.Option(None, help="Weights of the network: .safetensors, .pt, .pth or .npz."),
+    mode: str | None = typer.Option(None, help="train or eval: batch normalisation and dropout (default eval)."),
+    classes: int | None = typer.Option(None, help="Classes of a reference network (default: those of the data)."),
+    normalise: str | None = typer.Option(None, help="Constants of a reference network's first layer, e.g. cifar10."),
+    data: list[str] | None = typer.Option(
+        None, help="Data set, folder of pictures, .npz file, or package.module:function for data of your own."
+    ),
+    size: str | None = typer.Option(None, help="Bring pictures to this side, or height x width, e.g. 32 or 32x100."),
+    bounds: str | None = typer.Option(
+        None, help="Range of your own data, low,high; none where it has none (default 0,1)."
+    ),
+    attack: list[str] | None = typer.Option(
+        None, help="Attack with options, e.g. idlg:steps=100; or package.module:function:option=value."
+    ),
     defence: list[str] | None = typer.Option(
-        None, help="Defence with options, e.g. clip:norm=1+gaussian-noise:sigma=0.01."
+        None, help="Defence with options, e.g. clip:norm=1+gaussian-noise:sigma=0.01; or package.module:function."
     ),
     scenario: list[str] | None = typer.Option(None, help="What the server knows: A (everything) to E (nothing)."),
     seed: list[int] | None = typer.Option(None, help="Seed; may be given several times."),
     victims: int | None = typer.Option(None, help="Clients attacked in each cell."),
     batch_size: int | None = typer.Option(None, help="Examples behind each update."),
+    local: str | None = typer.Option(
+        None, help="How clients train, e.g. lr=0.01,epochs=2,batch=8,momentum=0.9 (default: one gradient)."
+    ),
+    rounds: int | None = typer.Option(None, help="How often the server asks the same clients (default 1)."),
     fail_above: float | None = typer.Option(None, help="Exit with 1 when an undefended image exceeds this PSNR (dB)."),
     show_images: bool | None = typer.Option(
         None, help="Put private images into the report (default: embedded data only)."
@@ -51,26 +73,49 @@ def audit(
 ) -> None:
     """Attack a model's updates under defences, and write one report.
 
-    Example: leakscope audit --data digits --model mlp --attack fc-inversion --defence none
-    --defence prune:fraction=0.9 --out runs/mine
+    Example: leakscope audit --model mynet:build --weights net.pt --data photos --size 32
+    --attack inverting-gradients --defence none --defence prune:fraction=0.9 --out runs/mine
     """
     from leakscope import campaign
+    from leakscope.cli.loading import name_options
 
     if schema:
         typer.echo(json.dumps(campaign.json_schema(), indent=1))
         return
-    settings = _settings(config, {
-        "models": model, "data": data, "attacks": attack, "defences": defence, "scenarios": scenario, "seeds": seed,
-        "victims": victims, "batch_size": batch_size, "fail_above": fail_above,
+    given = {
+        "models": model,
+        "weights": None if weights is None else str(weights),
+        "mode": mode,
+        "classes": classes,
+        "normalise": normalise,
+        "data": data,
+        "size": None if size is None else _parse_size(size),
+        "bounds": bounds,
+        "attacks": attack,
+        "defences": defence,
+        "scenarios": scenario,
+        "seeds": seed,
+        "victims": victims,
+        "batch_size": batch_size,
+        "local": None if local is None else _parse_local(local),
+        "rounds": rounds,
+        "fail_above": fail_above,
         "budget": budget,
-    })  # fmt: skip
-    if dry_run:
-        print_bill(campaign.price_campaign(settings, show_images=show_images, workers=workers), as_json=as_json)
-        return
-    result = campaign.run_campaign(
-        settings, out, show_images=show_images, workers=workers, quiet=quiet, retry_failed=retry_failed,
-        command="leakscope " + shlex.join(sys.argv[1:]),
-    )  # fmt: skip
+    }
+    settings = _settings(config, given)
+    with name_options("size"):
+        if dry_run:
+            print_bill(campaign.price_campaign(settings, show_images=show_images, workers=workers), as_json=as_json)
+            return
+        result = campaign.run_campaign(
+            settings,
+            out,
+            show_images=show_images,
+            workers=workers,
+            quiet=quiet,
+            retry_failed=retry_failed,
+            command="leakscope " + shlex.join(sys.argv[1:]),
+        )
     if as_json:
         typer.echo(result.summary.to_json())
     else:
@@ -79,11 +124,55 @@ def audit(
 
 
 def _settings(path: Path | None, overrides: dict[str, Any]) -> Config:
+    """The file's settings, which may hold no code, under those of the command line, which may."""
     from leakscope import campaign
 
     base = campaign.load_config(path).model_dump() if path else {}
     given = {key: value for key, value in overrides.items() if value not in (None, [], ())}
-    return campaign.parse_config({**base, **given}, source="the command line" if path is None else str(path))
+    return campaign.parse_config({**base, **given}, source="the command line", allow_code=True)
+
+
+def _parse_size(text: str) -> int | tuple[int, int]:
+    from leakscope.errors import UsageError
+
+    sides = text.lower().replace("×", "x").split("x")
+    if len(sides) > 2 or not all(side.strip().isdecimal() and int(side) > 0 for side in sides):
+        raise UsageError(f"--size must be a side or height x width in pixels, as in 32 or 32x100, got {text!r}")
+    return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
+
+
+def _parse_local(text: str) -> dict[str, Any]:
+    """Settings of `LocalTraining` from name=value,…; a value may hold commas itself, as in betas=0.9,0.99."""
+    from leakscope.errors import UsageError, suggest
+    from leakscope.types import LocalTraining
+
+    known = [field.name for field in fields(LocalTraining)]
+    found: dict[str, Any] = {}
+    for item in re.split(r",(?=[^,=]*=)", text):
+        written, equals, value = (part.strip() for part in item.partition("="))
+        name = "batch_size" if written == "batch" else written
+        if not equals or not value:
+            raise UsageError(f"--local: cannot read {item!r}; write name=value,name=value, as in lr=0.01,epochs=2")
+        if name not in known:
+            raise UsageError(f"--local has no setting {written!r}.{suggest(written, [*known, 'batch'])}")
+        if name in found:
+            raise UsageError(f"--local gives {name} twice, in {text!r}; give it once")
+        found[name] = _parse_value(value)
+    if "lr" not in found:
+        raise UsageError(f"--local needs the clients' learning rate, got {text!r}; add lr=…")
+    return found
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        # As people write them in a shell and in YAML.
+        return {"true": True, "false": False}[text.lower()]
+    except KeyError:
+        pass
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _print_table(result: CampaignResult) -> None:
@@ -91,14 +180,23 @@ def _print_table(result: CampaignResult) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from leakscope.report.words import remarks
+
     summary = result.summary
     table = Table(title=escape(summary.title))
-    for heading in ("model", "data", "attack", "defence", "attacker", "scenario", "worst dB", "median dB", "status"):
+    for heading in (*_HEADINGS, *(["remarks"] if any(map(remarks, summary.cells)) else [])):
         table.add_column(heading, justify="right" if "dB" in heading else "left")
     for cell in sorted(summary.cells, key=_worst, reverse=True):
         knowing = "knows it" if cell.adaptive else "–" if cell.defence == "none" else "unaware"
         names = [escape(name) for name in (cell.model, cell.data, cell.attack, cell.defence)]
-        table.add_row(*names, knowing, cell.scenario, *_decibels(cell), cell.status)
+        table.add_row(
+            *names,
+            knowing,
+            cell.scenario,
+            *_decibels(cell),
+            cell.status,
+            *(["; ".join(told)] if (told := remarks(cell)) else []),
+        )
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
     for cost in summary.defences:

@@ -38,6 +38,11 @@ def is_own(name: str) -> bool:
     return not name.startswith(FOLDER_PREFIX) and (name.lower().endswith(_NPZ) or is_code(name))
 
 
+def is_function(name: str) -> bool:
+    """Whether `name` is a function of the user's: `folder:photos` and `a:b.npz` are files."""
+    return is_own(name) and not name.lower().endswith(_NPZ)
+
+
 def parse_bounds(text: str) -> Bounds:
     """The range that an option names: "none" for data without one, or "low,high".
 

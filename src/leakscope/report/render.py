@@ -20,7 +20,7 @@ from leakscope.report.gallery import CellImages, Gallery, Images, build_gallery
 from leakscope.report.grades import mark
 from leakscope.report.schema import Summary, parse_summary
 from leakscope.report.view import all_examples, data_block, page_context
-from leakscope.report.words import decibel, plural
+from leakscope.report.words import decibel, plural, remarks
 
 MAX_BYTES = 5_000_000
 _MOST_DATA = 1_000_000
@@ -118,6 +118,7 @@ def _environment() -> Environment:
         times=_times,
         mark=mark,
         plural=plural,
+        remarks=remarks,
         sortable=_sortable,
     )
     return found

@@ -85,6 +85,8 @@ class AttackFindings(_Part):
     """What an attack on one cell came to: the part of its record that a worker writes.
 
     `scores` hold one value per example for each metric, and `baseline_psnr`: what a guess without the update reaches.
+    `trained_scores` are against what a client really trained on; empty where its defence did not change the pictures.
+    `rounds` are those that were played, and `server` tells whether it handed out what was agreed.
     """
 
     attack_paper: Text = ""
@@ -93,12 +95,14 @@ class AttackFindings(_Part):
     where: Text = ""
     n: int = 0
     scores: Annotated[dict[str, list[Score]], BeforeValidator(_measured_columns)] = {}
+    trained_scores: dict[str, list[Score]] = {}
     stats: dict[str, MetricStats] = {}
     loss: Number = None
     history: list[Number] = []
     evaluations: int = 0
-    rounds: int = 1
     notes: Texts = []
+    server: Literal["honest", "malicious"] = "honest"
+    rounds: int = 1
 
 
 class CellRecord(AttackFindings):

@@ -106,6 +106,21 @@ def _setting(name: str, value: object) -> str:
     return str(value) if name == "optimiser" else f"{plain} {value}"
 
 
+def remarks(cell: CellRecord) -> list[str]:
+    """What a reader of one line of results must know beside its numbers."""
+    server = ["malicious server"] if cell.server == "malicious" else []
+    rounds = [plural(cell.rounds, "round")] if cell.rounds > 1 else []
+    best = max(_trained_psnr(cell), default=None)
+    trained = [] if best is None else [f"worst {decibel(best)} against what was trained on"]
+    return [", ".join(server + rounds), *trained] if server or rounds else trained
+
+
+def _trained_psnr(cell: CellRecord) -> list[float]:
+    values = cell.trained_scores.get("psnr", [])
+    # JSON has no infinity: a perfect copy arrives without PSNR.
+    return [math.inf if value is None else float(value) for value in values] if cell.status == "ok" else []
+
+
 def what_was_rebuilt(judged: Group) -> str:
     """Say what the worst example gave away, and by which attack."""
     worst = judged.worst
@@ -113,9 +128,11 @@ def what_was_rebuilt(judged: Group) -> str:
         return ""
     cell = worst.cell
     source = "a single update" if cell.local is None else f"one update of {_amount(cell.local)}"
+    source = source if cell.rounds == 1 else f"the updates of {cell.rounds} rounds"
+    who = "whoever receives it" if cell.server == "honest" else "a server that hands out a crafted model"
     under = "" if cell.defence == NO_DEFENCE else f" under {_defence(cell)}"
     return (
-        f"From {source}{under}, whoever receives it {_CAN[worst.level]}: the worst of "
+        f"From {source}{under}, {who} {_CAN[worst.level]}: the worst of "
         f"{plural(len(judged.examples), 'reconstruction')} reached {_scores(worst)} "
         f"({cell.attack} on {cell.model}, {cell.data}, scenario {cell.scenario})."
     )
