@@ -9,6 +9,7 @@ from leakscope import rng as random
 from leakscope.attacks.fc_inversion import FCInversion, fc_inversion
 from leakscope.attacks.idlg import idlg
 from leakscope.cell import audit
+from leakscope.defence import ClientHooks, Defence
 from leakscope.defences.noise import gaussian_noise
 from leakscope.defences.prune import prune
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
@@ -51,15 +52,12 @@ def test_a_victims_noise_does_not_depend_on_how_many_others_there_are():
 
 
 @dataclass(frozen=True)
-class Sealing:
+class Sealing(Defence):
     name: str = "sealing"
     paper: str = "none"
 
-    def harden(self, model):
-        return model
-
-    def wrap(self, step):
-        return lambda model, batch, rng: SealedUpdate("test", b"")
+    def hooks(self):
+        return ClientHooks(update=lambda update, rng: SealedUpdate("test", b""))
 
     def adapt(self, attack):
         return attack
