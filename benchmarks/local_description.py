@@ -46,14 +46,9 @@ def capture(model: nn.Module, batch: Batch, local: LocalTraining, *, seed: int) 
 
 def descriptions(local: LocalTraining) -> dict[str, LocalTraining]:
     """The truth and what an attacker may believe instead."""
-    amount = {"lr": local.lr, "epochs": local.epochs, "batch_size": local.batch_size, "shuffle": True}
-    return {
-        "right": local,
-        "plain sgd": LocalTraining(**amount),
-        "other optimiser": LocalTraining(
-            **amount, **({"optimiser": "adam"} if local.optimiser == "sgd" else {"momentum": 0.9})
-        ),
-    }
+    plain = replace(local, optimiser="sgd", momentum=0.0)
+    other = replace(plain, optimiser="adam") if local.optimiser == "sgd" else replace(plain, momentum=0.9)
+    return {"right": local, "plain sgd": plain, "other optimiser": other}
 
 
 def believe(seen: Observation, local: LocalTraining) -> Observation:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from leakscope import audit, networks
+from leakscope.defence import ClientHooks, Defence
 from leakscope.errors import BadInputError, UnsuitableError
 from leakscope.matching.labels import row_minimum
 from leakscope.registry import get_attack, get_defence
@@ -65,21 +66,14 @@ def test_an_update_of_zeros_is_refused_before_its_grey_image_looks_like_protecti
 
 
 @dataclass(frozen=True)
-class Nothing:
+class Nothing(Defence):
     """A defence that shares zeros."""
 
     name: str = "nothing"
     paper: str = "none"
 
-    def harden(self, model):
-        return model
-
-    def wrap(self, step):
-        def zeroed(model, batch, rng):
-            update = step(model, batch, rng)
-            return replace(update, tensors=scale(update.tensors, 0.0))
-
-        return zeroed
+    def hooks(self):
+        return ClientHooks(update=lambda update, rng: replace(update, tensors=scale(update.tensors, 0.0)))
 
     def adapt(self, attack):
         return attack

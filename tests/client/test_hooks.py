@@ -129,6 +129,7 @@ def mirrored(batch: Batch, rng) -> Batch:
 def test_what_was_trained_on_is_told_apart_from_the_private_batch():
     model, batch = dense(), batch_of([1, 0, 3])
     run = run_client(model, batch, defence=hooked(batch=mirrored))
+    assert isinstance(run.update, SharedUpdate)
     assert len(run.trained) == 1
     assert torch.equal(run.trained[0].inputs, batch.inputs.flip(-1))
     assert torch.equal(run.trained[0].targets, batch.targets)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from leakscope.client import replay_local, run_client, trainable
 from leakscope.rng import generator
-from leakscope.types import LocalTraining
+from leakscope.types import LocalTraining, SharedUpdate
 from tiny import batch_of, dense
 
 SGD, ADAM = {"lr": 0.3, "optimiser": "sgd"}, {"lr": 0.02, "optimiser": "adam"}
@@ -109,6 +109,7 @@ def test_every_rate_is_that_of_torchs_schedule(schedule):
 def test_the_clients_change_is_the_attackers_replay_of_its_order(fields):
     local, batch, model = LocalTraining(**fields), batch_of(LABELS), dense()
     run = run_client(model, batch, local=local, seed=4)
+    assert isinstance(run.update, SharedUpdate)
     assert len(run.order) == local.count_steps(8)
     found = replay_local(
         model, leaves(model), batch.inputs, batch.targets, local=local, loss=functional.cross_entropy, order=run.order
@@ -144,14 +145,15 @@ def test_the_replay_can_be_differentiated_by_the_inputs(fields):
 
 
 def test_units_that_are_never_active_leave_adams_derivative_defined():
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    first = nn.Linear(3, 4)
     with torch.no_grad():
-        model[0].bias[0] = -100.0
+        first.bias[0] = -100.0
+    model = nn.Sequential(first, nn.ReLU(), nn.Linear(4, 2)).double()
     inputs = torch.rand(2, 3, generator=generator(0), dtype=torch.float64).requires_grad_()
     found = replay_local(
         model, leaves(model), inputs, torch.tensor([0, 1]), local=LocalTraining(0.01, steps=2, optimiser="adam"),
         loss=functional.cross_entropy,
     )  # fmt: skip
     assert not found["0.weight"][0].any()
-    (slope,) = torch.autograd.grad(sum(value.sum() for value in found.values()), inputs)
+    (slope,) = torch.autograd.grad(torch.stack([value.sum() for value in found.values()]).sum(), inputs)
     assert bool(torch.isfinite(slope).all())

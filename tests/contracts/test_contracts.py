@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ import torch
 
 from data_folder import data_root
 from leakscope.attacks.fc_inversion import FCInversion
+from leakscope.defence import ClientHooks, Defence, Hardened
 from leakscope.errors import MissingDataError, MissingExtraError
 from leakscope.metrics import METRICS, Metric, mse
 from leakscope.registry import ATTACKS, DEFENCES, get_attack, get_defence
@@ -192,17 +194,11 @@ def test_a_plug_in_that_is_no_attack_is_named():
 
 
 @dataclass(frozen=True)
-class Nothing:
+class Nothing(Defence):
     """Defends nothing."""
 
     name: str = "nothing"
     paper: str = "none"
-
-    def harden(self, model):
-        return model
-
-    def wrap(self, step):
-        return step
 
     def adapt(self, attack):
         return attack
@@ -214,16 +210,15 @@ class Drawing(Nothing):
 
     name: str = "drawing"
 
-    def wrap(self, step):
-        def noisy(model, batch, rng):
+    def hooks(self):
+        def noisy(update, rng):
             fresh = torch.Generator()
             fresh.seed()
-            update = step(model, batch, rng)
             return replace(
                 update, tensors={k: v + torch.randn(v.shape, generator=fresh) for k, v in update.tensors.items()}
             )
 
-        return noisy
+        return ClientHooks(update=noisy)
 
 
 @dataclass(frozen=True)
@@ -232,12 +227,11 @@ class Renaming(Nothing):
 
     name: str = "renaming"
 
-    def wrap(self, step):
-        def renamed(model, batch, rng):
-            update = step(model, batch, rng)
+    def hooks(self):
+        def renamed(update, rng):
             return replace(update, tensors={f"x.{k}": v for k, v in update.tensors.items()})
 
-        return renamed
+        return ClientHooks(update=renamed)
 
 
 @dataclass(frozen=True)
@@ -246,17 +240,29 @@ class Spoiling(Nothing):
 
     name: str = "spoiling"
 
-    def wrap(self, step):
-        def spoiled(model, batch, rng):
-            batch.inputs.zero_()
-            return step(model, batch, rng)
+    def hooks(self):
+        def spoiled(gradients, context):
+            context.batch.inputs.zero_()
+            return gradients
 
-        return spoiled
+        return ClientHooks(gradient=spoiled)
+
+
+@dataclass(frozen=True)
+class Unannounced(Nothing):
+    """Trains another network than it says."""
+
+    name: str = "unannounced"
+
+    def harden(self, model, *, seed=0):
+        other = copy.deepcopy(model)
+        return Hardened(other, other)
 
 
 @pytest.mark.parametrize(
     ("defence", "complaint"),
     [
+        (Unannounced(), "changes_network must be True"),
         (Nothing(), "the unaware attacker still gets"),
         (Drawing(), "the same seed gave different updates"),
         (Renaming(), "shares tensors that the model does not have"),
