@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from leakscope import audit, suspicion
+from leakscope import audit, networks
 from leakscope.errors import BadInputError, UnsuitableError
 from leakscope.matching.labels import row_minimum
 from leakscope.registry import get_attack, get_defence
@@ -258,7 +258,7 @@ class Scaled(TwoHeads):
 @pytest.mark.parametrize("make", [TwoHeads, Scaled])
 def test_nothing_is_said_where_nothing_can_be_checked(make):
     model = make()
-    assert suspicion.find_head(model, torch.rand(2, *SHAPE, dtype=torch.float64)) is None
+    assert networks.find_head(model, torch.rand(2, *SHAPE, dtype=torch.float64)) is None
     foreign = shared(make(), batch_of([1]))
     assert notes_of(foreign, model=model) == ()
 
@@ -266,5 +266,5 @@ def test_nothing_is_said_where_nothing_can_be_checked(make):
 def test_the_head_is_found_by_what_it_computes_not_by_where_it_stands():
     model = nn.ModuleDict({"late": nn.Linear(36, 4), "early": nn.Linear(4, 4)})
     model.forward = lambda images: model["late"](images.flatten(1))
-    assert suspicion.find_head(model, torch.rand(2, *SHAPE)) is model["late"]
+    assert networks.find_head(model, torch.rand(2, *SHAPE)) is model["late"]
     assert not any(module._forward_hooks for module in model.modules())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from leakscope.version import __version__
 
 if TYPE_CHECKING:
-    from leakscope import data, defences, federated, metrics, models, testing
+    from leakscope import data, defences, federated, metrics, models, tasks, testing
     from leakscope.campaign import run_campaign
     from leakscope.client import share
     from leakscope.errors import LeakscopeError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         Status,
     )
 
-_PACKAGES = ("data", "defences", "federated", "metrics", "models", "testing")
+_PACKAGES = ("data", "defences", "federated", "metrics", "models", "tasks", "testing")
 _HOMES = {
     "run_campaign": "campaign",
     "share": "client",
@@ -85,6 +85,7 @@ __all__ = [
     "save_update",
     "score",
     "share",
+    "tasks",
     "testing",
 ]
 

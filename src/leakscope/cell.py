@@ -88,7 +88,7 @@ def _result(
     return AuditResult(
         attack=attack, defence=defence, scenario=scenario, seed=seed, adaptive=adaptive,
         status=_joint_status([one.status for one in found]),
-        scores=_joined(scores),
+        scores=Scores.join(scores),
         loss=max(one.loss for one in found),
         baseline_psnr=torch.cat(guesses),
         history=found[worst].history,
@@ -104,17 +104,6 @@ def _result(
 def _joint_status(statuses: list[Status]) -> Status:
     """OK only when every victim's attack is evidence; otherwise the first failure, by name."""
     return next((status for status in statuses if status is not Status.OK), Status.OK)
-
-
-def _joined(scores: list[Scores]) -> Scores:
-    def column(name: str) -> Tensor:
-        return torch.cat([getattr(one, name) for one in scores])
-
-    has_lpips = all(one.lpips is not None for one in scores)
-    return Scores(
-        psnr=column("psnr"), ssim=column("ssim"), mse=column("mse"), label_correct=column("label_correct"),
-        assignment=column("assignment"), lpips=column("lpips") if has_lpips else None,
-    )  # fmt: skip
 
 
 def _paired(found: Reconstruction, scores: Scores, victim: Batch) -> Tensor:

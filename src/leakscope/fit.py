@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from leakscope.errors import BadInputError, UnsuitableError, suggest
+from leakscope.tasks import check_labels as check_labels  # callers know it from here
 from leakscope.types import SharedUpdate, Tensors
 
 
@@ -68,22 +69,3 @@ def not_shared(update: SharedUpdate, model: nn.Module) -> tuple[str, ...]:
         f"{len(absent)} of {len(trained)} trained parameters were not shared ({', '.join(absent[:3])}"
         f"{', …' if len(absent) > 3 else ''})",
     )
-
-
-def check_labels(labels: Tensor, classes: int) -> None:
-    """Insist on labels that cross-entropy over `classes` can have seen, before a kernel fails on them."""
-    if labels.is_floating_point():
-        if labels.ndim != 2 or labels.shape[1] != classes:
-            raise BadInputError(
-                f"soft targets need shape [n, {classes}], got {list(labels.shape)}; give one probability per class"
-            )
-    elif labels.ndim != 1 or labels.dtype != torch.long:
-        raise BadInputError(
-            f"class labels must be int64 of shape [n], got {labels.dtype} of shape {list(labels.shape)}; "
-            "convert them with .long().flatten()"
-        )
-    elif int(labels.min()) < 0 or int(labels.max()) >= classes:
-        raise BadInputError(
-            f"targets must lie in 0…{classes - 1} for this model, got {int(labels.min())}…{int(labels.max())}; "
-            "map the labels, or pass the model the update was computed on"
-        )

@@ -17,13 +17,11 @@ a wrong declaration are contradictions: an attack that then fails to explain the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from leakscope.types import Loss, SharedUpdate
+from leakscope.types import SharedUpdate
 
 # Rounding in half precision stays below this; a change that matters does not.
 _ROUNDING = 0.02
@@ -78,33 +76,6 @@ def suspicions(
 def contradictions(notes: Iterable[str]) -> tuple[str, ...]:
     """Those of `suspicions` that speak of a wrong declaration; noise makes the others as well."""
     return tuple(note for note in notes if note not in (CHANGED, TOO_LARGE, TOO_MANY))
-
-
-def is_cross_entropy(loss: Loss) -> bool:
-    """Whether `loss` is known to be the mean of softmax cross-entropy."""
-    return loss is functional.cross_entropy or (isinstance(loss, nn.CrossEntropyLoss) and loss.reduction == "mean")
-
-
-def find_head(model: nn.Module, probe: Tensor) -> nn.Linear | None:
-    """The linear layer whose output *is* the model's output, if its weights serve nowhere else."""
-    found: list[tuple[nn.Module, Tensor]] = []
-
-    def record(module: nn.Module, _received: tuple[Tensor, ...], output: Tensor) -> None:
-        found.append((module, output))
-
-    state = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with ExitStack() as stack, torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.Linear):
-                stack.callback(module.register_forward_hook(record).remove)
-        output = torch.func.functional_call(model, state, (probe,))
-    heads = [module for module, value in found if value.shape == output.shape and torch.equal(value, output)]
-    if not heads or not isinstance(heads[-1], nn.Linear):
-        return None
-    head = heads[-1]
-    uses = sum(module is head for module, _output in found)
-    owners = sum(value is head.weight for _name, value in model.named_parameters(remove_duplicate=False))
-    return head if uses == owners == 1 else None
 
 
 def _of_bias(

@@ -6,18 +6,25 @@ A ⊃ B ⊃ C ⊃ D ⊃ E. Model, update and input shape are known in every one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from leakscope.errors import BadInputError, KnowledgeError, UsageError, suggest
-from leakscope.fit import as_precise, check_fits, check_labels, check_not_zero, not_shared
-from leakscope.networks import Settled, batch_statistics, freeze, noise_inputs, settle, tokens_refused
+from leakscope.fit import as_precise, check_fits, check_not_zero, not_shared
+from leakscope.networks import Settled, batch_statistics, find_head, freeze, noise_inputs, settle, tokens_refused
 from leakscope.networks import check_output as check_output  # callers know it from here
-from leakscope.suspicion import contradictions, find_head, is_cross_entropy, suspicions
+from leakscope.suspicion import contradictions, suspicions
+from leakscope.tasks import Classification, Task
 from leakscope.types import Batch, Knowledge, Loss, Observation, SealedUpdate, SharedUpdate, Tensors
+
+if TYPE_CHECKING:
+    from leakscope.defence import Hardened
+
+# Positions of the examples of every local step.
+Order = Sequence[Sequence[int]]
 
 _SIZE = frozenset({Knowledge.BATCH_SIZE})
 _RECIPE = frozenset({Knowledge.LEARNING_RATE, Knowledge.LOCAL_STEPS})
@@ -78,7 +85,7 @@ def check_needs(name: str, needs: Iterable[Knowledge], seen: Observation) -> Non
 
 
 def observe(
-    model: nn.Module,
+    model: nn.Module | Hardened,
     update: SharedUpdate | SealedUpdate,
     *,
     scenario: str | Scenario = "C",
@@ -87,17 +94,45 @@ def observe(
     input_shape: Sequence[int] | None = None,
     num_classes: int | None = None,
     loss: Loss | None = None,
+    task: Task | None = None,
+    order: Order | None = None,
 ) -> Observation:
     """Build what a server in `scenario` sees. `truth` fills only what the scenario grants.
 
     Without `truth`, what a scenario grants is taken from the update itself (`num_examples`,
     `local`); the labels that A and B grant must then be given as `targets`.
+
+    Args:
+        model: the network of the federation; of one under a defence, what the server knows of it.
+        update: what the client sent.
+        scenario: what the server knows, by letter.
+        truth: the private examples.
+        targets: their labels, where `truth` is not at hand.
+        input_shape: shape of one input, where `truth` is not at hand.
+        num_classes: outputs of the network, where they are not one for each class.
+        loss: what the client trained with, by default the task's; takes scores and targets.
+        task: what the network is for, by default classification with `loss`. A loss of one's own is not known to be
+            cross-entropy: `Classification(loss=…, cross_entropy=True)` says that it is.
+        order: positions of the examples of every local step; kept where the scenario grants the order of labels.
     """
-    frozen, notes = freeze(model)
+    # A hardened network is declared above this module, so it is told apart by what it is not.
+    network = model if isinstance(model, nn.Module) else model.server
+    if not isinstance(model, nn.Module):
+        loss = loss or model.loss
+    frozen, notes = freeze(network)
     return observe_many(
-        frozen, [update], scenario=scenario, truths=[truth], input_shape=input_shape,
-        num_classes=num_classes, loss=loss, notes=notes, targets=[targets],
-    )[0]  # fmt: skip
+        frozen,
+        [update],
+        scenario=scenario,
+        truths=[truth],
+        targets=[targets],
+        input_shape=input_shape,
+        num_classes=num_classes,
+        loss=loss,
+        task=task,
+        orders=[order],
+        notes=notes,
+    )[0]
 
 
 def observe_many(
@@ -110,18 +145,31 @@ def observe_many(
     input_shape: Sequence[int] | None = None,
     num_classes: int | None = None,
     loss: Loss | None = None,
+    task: Task | None = None,
+    orders: Sequence[Order | None] | None = None,
     notes: tuple[str, ...] = (),
 ) -> list[Observation]:
     """Observations of several victims of one already frozen model, which they share."""
-    rung = get_scenario(scenario)
+    problem = _task(task, loss)
     shape = _input_shape(input_shape, truths[0])
-    settled = settle(frozen, shape)
+    problem.check_input_shape(shape)
+    settled = settle(frozen, shape, task=problem)
     readable = [_readable(update, frozen) for update in updates]
-    common = _Common.of(settled, shape, rung, declared=num_classes, loss=loss, notes=notes)
-    labels = targets or [None] * len(updates)
+    common = _Common(
+        model=settled.model,
+        head=_head(settled, shape, problem),
+        rung=get_scenario(scenario),
+        shape=shape,
+        classes=_classes(settled, num_classes, problem),
+        task=problem,
+        loss=loss or _bare_loss(problem),
+        notes=(*notes, *settled.notes, *problem.doubts(settled.outputs)),
+    )
+    nothing = [None] * len(updates)
+    rows = zip(readable, truths, targets or nothing, orders or nothing, strict=True)
     return [
-        _observe_one(common, update, truth, _labels(common, update, truth, given))
-        for update, truth, given in zip(readable, truths, labels, strict=True)
+        _observe_one(common, update, truth, _labels(common, update, truth, given), order)
+        for update, truth, given, order in rows
     ]
 
 
@@ -134,24 +182,33 @@ class _Common:
     rung: Scenario
     shape: tuple[int, ...]
     classes: int
+    task: Task
     loss: Loss
     notes: tuple[str, ...]
 
-    @classmethod
-    def of(
-        cls, settled: Settled, shape: tuple[int, ...], rung: Scenario, *, declared: int | None, loss: Loss | None,
-        notes: tuple[str, ...],
-    ) -> _Common:  # fmt: skip
-        function = loss or functional.cross_entropy
-        softmax = is_cross_entropy(function)
-        if softmax and declared not in (None, settled.outputs):
-            raise BadInputError(
-                f"num_classes={declared} was declared, the model returns {settled.outputs} logits; "
-                "leave num_classes out, or pass the model the update was computed on"
-            )
-        head = find_head(settled.model, noise_inputs(settled.model, shape)) if softmax else None
-        classes = declared or settled.outputs
-        return cls(settled.model, head, rung, shape, classes, function, (*notes, *settled.notes))
+
+def _task(task: Task | None, loss: Loss | None) -> Task:
+    """The task as declared; the loss that the client trained with is part of a classification."""
+    task = task or Classification()
+    return replace(task, loss=loss) if loss is not None and isinstance(task, Classification) else task
+
+
+def _bare_loss(task: Task) -> Loss:
+    """The loss as it was given: shorter ways to compute its gradient know the usual ones by sight."""
+    return task.function if isinstance(task, Classification) else task.loss
+
+
+def _classes(settled: Settled, declared: int | None, task: Task) -> int:
+    if task.is_cross_entropy and declared not in (None, settled.outputs):
+        raise BadInputError(
+            f"num_classes={declared} was declared, the model returns {settled.outputs} logits; "
+            "leave num_classes out, or pass the model the update was computed on"
+        )
+    return declared or settled.outputs
+
+
+def _head(settled: Settled, shape: tuple[int, ...], task: Task) -> nn.Linear | None:
+    return find_head(settled.model, noise_inputs(settled.model, shape)) if task.is_cross_entropy else None
 
 
 def _readable(update: SharedUpdate | SealedUpdate, frozen: nn.Module) -> SharedUpdate:
@@ -170,8 +227,7 @@ def _labels(common: _Common, update: SharedUpdate, truth: Batch | None, given: T
                 f"scenario {common.rung.name!r} grants the labels, so they must be given; use C, D or E without them"
             )
         return None
-    if is_cross_entropy(common.loss):
-        check_labels(labels, common.classes)
+    common.task.check_targets(labels, common.classes)
     if truth is None and update.num_examples not in (None, len(labels)):
         raise BadInputError(
             f"{len(labels)} targets were given for an update of {update.num_examples} examples; "
@@ -180,7 +236,9 @@ def _labels(common: _Common, update: SharedUpdate, truth: Batch | None, given: T
     return labels
 
 
-def _observe_one(common: _Common, update: SharedUpdate, truth: Batch | None, labels: Tensor | None) -> Observation:
+def _observe_one(
+    common: _Common, update: SharedUpdate, truth: Batch | None, labels: Tensor | None, order: Order | None
+) -> Observation:
     check_not_zero(update.tensors)
     rung, model = common.rung, common.model
     size = update.num_examples if labels is None else len(labels)
@@ -189,16 +247,29 @@ def _observe_one(common: _Common, update: SharedUpdate, truth: Batch | None, lab
     doubts = suspicions(common.head, public, model=model, num_examples=granted)
     precise = as_precise(public, model)
     return Observation(
-        model=model, update=precise, loss=common.loss, input_shape=common.shape,
-        num_classes=common.classes, scenario=rung.name, knowledge=_present(public, rung),
-        notes=(*common.notes, *not_shared(public, model), *doubts),
-        bounds=truth.bounds if truth is not None else (0.0, 1.0),
+        model=model,
+        update=precise,
+        loss=common.loss,
+        input_shape=common.shape,
+        num_classes=common.classes,
+        scenario=rung.name,
+        knowledge=_present(public, rung),
+        bounds=truth.bounds if truth is not None else common.task.bounds,
         num_examples=granted,
         targets=_granted_targets(labels, rung, precise),
         local=public.local,
         batch_statistics=_granted_statistics(model, truth, rung),
+        notes=(*common.notes, *not_shared(public, model), *doubts),
         contradictions=contradictions(doubts),
-    )  # fmt: skip
+        task=common.task,
+        order=_granted_order(order, rung),
+    )
+
+
+def _granted_order(order: Order | None, rung: Scenario) -> tuple[tuple[int, ...], ...] | None:
+    if order is None or Knowledge.LABEL_ORDER not in rung.grants:
+        return None
+    return tuple(tuple(int(place) for place in step) for step in order)
 
 
 def _present(update: SharedUpdate, rung: Scenario) -> frozenset[Knowledge]:
@@ -218,9 +289,10 @@ def _granted_targets(labels: Tensor | None, rung: Scenario, update: SharedUpdate
         return None
     if labels.is_floating_point():
         return labels.to(torch.promote_types(labels.dtype, next(iter(update.tensors.values())).dtype), copy=True)
-    # Without the order only the multiset of labels is known: sorting removes the rest.
-    ordered = Knowledge.LABEL_ORDER in rung.grants
-    return labels.clone() if ordered else labels.sort().values
+    if Knowledge.LABEL_ORDER in rung.grants:
+        return labels.clone()
+    # Without the order only the multiset of labels is known: sorting removes the rest. A text stays whole.
+    return labels.sort().values if labels.ndim == 1 else labels.new_tensor(sorted(labels.tolist()))
 
 
 def _granted_statistics(model: nn.Module, truth: Batch | None, rung: Scenario) -> Tensors | None:

@@ -8,20 +8,38 @@ One direction: an attack receives an `Observation` and never the private `Batch`
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor, nn
 
-from leakscope.errors import BadInputError, UsageError
+from leakscope.errors import BadInputError, UsageError, suggest
+from leakscope.tasks import Classification, Task
 
 if TYPE_CHECKING:
     from leakscope.attack import Attack
 
 Tensors = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
+# Side of a square picture, or (height, width).
+PictureSize = int | tuple[int, int]
+
+
+def height_width(size: PictureSize, *, label: str = "size", largest: int | None = None) -> tuple[int, int]:
+    """Height and width of a picture: one number is the side of a square.
+
+    Example:
+        >>> height_width(32), height_width((32, 100))
+        ((32, 32), (32, 100))
+    """
+    pair = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
+    whole = all(isinstance(side, int) and not isinstance(side, bool) and side >= 1 for side in pair)
+    if len(pair) != 2 or not whole or (largest is not None and max(pair) > largest):
+        limit = "≥ 1" if largest is None else f"from 1 to {largest}"
+        raise UsageError(f"{label} must be a whole number {limit}, or a pair (height, width) of them, got {size!r}")
+    return pair[0], pair[1]
 
 
 class Knowledge(enum.Enum):
@@ -159,7 +177,11 @@ class SealedUpdate:
 class Observation:
     """All that a server in `scenario` sees. A field is None when it was not granted.
 
-    `contradictions` are those of the notes by which the update is not what it was declared to be.
+    Attributes:
+        loss: what the client trained with; takes the scores of the network and the targets.
+        contradictions: those of the notes by which the update is not what it was declared to be.
+        task: what the network is for: how its output is checked and decoded.
+        order: positions of the examples of every local step, where that order was granted and is not the plain one.
     """
 
     model: nn.Module
@@ -176,6 +198,8 @@ class Observation:
     batch_statistics: Tensors | None = None
     notes: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+    task: Task = field(default_factory=Classification)
+    order: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -208,20 +232,62 @@ class Reconstruction:
 
 @dataclass(frozen=True)
 class Scores:
-    """One value per private example, after optimal assignment.
+    """One value per private example and metric, after optimal assignment.
 
-    `assignment[i]` is the reconstruction paired with example i, −1 when there was none.
+    `scores["psnr"]`, `scores.psnr` and `scores.metrics["psnr"]` are the same tensor [n]. `len(scores)` is the number of
+    examples, not of metrics: those are `scores.names()`.
+
+    Attributes:
+        metrics: name → one value per example.
+        label_correct: whether the label beside each reconstruction is that of the example, bool [n].
+        assignment: the reconstruction paired with each example, −1 when there was none.
     """
 
-    psnr: Tensor
-    ssim: Tensor
-    mse: Tensor
+    metrics: Tensors
     label_correct: Tensor
     assignment: Tensor
-    lpips: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.psnr)
+        return len(self.assignment)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.metrics:
+            raise UsageError(f"{name!r} was not measured.{suggest(name, self.metrics)}")
+        return self.metrics[name]
+
+    def names(self) -> tuple[str, ...]:
+        """What was measured."""
+        return tuple(self.metrics)
+
+    @property
+    def psnr(self) -> Tensor:
+        """Peak signal-to-noise ratio in dB."""
+        return self["psnr"]
+
+    @property
+    def ssim(self) -> Tensor:
+        """Structural similarity."""
+        return self["ssim"]
+
+    @property
+    def mse(self) -> Tensor:
+        """Mean squared error."""
+        return self["mse"]
+
+    @property
+    def lpips(self) -> Tensor | None:
+        """Learned perceptual distance; None when it was not measured."""
+        return self.metrics.get("lpips")
+
+    @classmethod
+    def join(cls, parts: Sequence[Scores]) -> Scores:
+        """The scores of several victims one after the other, in the metrics that all of them have."""
+        names = [name for name in parts[0].metrics if all(name in part.metrics for part in parts)]
+        return cls(
+            metrics={name: torch.cat([part.metrics[name] for part in parts]) for name in names},
+            label_correct=torch.cat([part.label_correct for part in parts]),
+            assignment=torch.cat([part.assignment for part in parts]),
+        )
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,7 @@ def test_a_broken_defence_fails_the_contract(defence, complaint):
 
 
 def _metric(function):
-    return Metric("broken", function, higher_is_better=False, unit="", reference="none")
+    return Metric("broken", function, higher_is_better=False, unit="", reference="none", nothing=1.0)
 
 
 @pytest.mark.parametrize(

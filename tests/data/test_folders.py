@@ -85,6 +85,11 @@ def test_the_middle_is_kept_when_a_picture_is_cut(tmp_path: Path) -> None:
     pixels[:, 4:8] = 255
     Image.fromarray(pixels).save(tmp_path / "a.png")
     assert float(data.load(f"folder:{tmp_path}", size=4).inputs.min()) == 1
+    # The height comes first: the whole picture fits into 4×12, and 12×4 shows a third of it.
+    whole = data.load(f"folder:{tmp_path}", size=(4, 12)).inputs
+    assert whole.shape == (1, 3, 4, 12)
+    assert float(whole[..., :4].max()) == 0 == float(whole[..., 8:].max())
+    assert data.load(f"folder:{tmp_path}", size=(12, 4)).inputs.shape == (1, 3, 12, 4)
 
 
 def test_sideways_photographs_are_turned_upright(tmp_path: Path) -> None:

@@ -179,3 +179,14 @@ def test_the_installed_debian_package_is_found() -> None:
 def test_cifar_pixels_are_exact() -> None:
     batch = data.load("cifar10", indices=[0], root=ROOT)
     assert (batch.inputs[0, :, 0, 0] * 255).round().int().tolist() == [158, 112, 49]
+
+
+def test_images_are_brought_to_a_height_and_a_width():
+    square, wide = (
+        data.load("digits", indices=[3], size=12).inputs,
+        data.load("digits", indices=[3], size=(12, 20)).inputs,
+    )
+    assert (square.shape, wide.shape) == ((1, 1, 12, 12), (1, 1, 12, 20))
+    assert torch.equal(data.load("digits", indices=[3], size=(8, 8)).inputs, data.load("digits", indices=[3]).inputs)
+    with pytest.raises(UsageError, match="size must be a whole number from 1 to 4096, or a pair"):
+        data.load("digits", size=(12, 0))

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from leakscope.matching.bn_prior import BatchNormPrior, norm_layers, statistics, target_statistics
+from leakscope.matching.bn_prior import BatchNormPrior, target_statistics
 from leakscope.matching.trial import Trial
+from leakscope.networks import norm_layers, norm_statistics
 from leakscope.threat import observe
 from leakscope.types import Batch
 from tiny import batch_of, convolutional, dense, seen_of, shared
@@ -72,7 +73,7 @@ def test_a_network_without_batch_norm_has_no_prior_and_still_a_gradient():
 def test_statistics_are_those_of_what_the_layer_receives():
     model = convolutional(norm=True)
     batch = Batch(batch_of([0, 1]).inputs, torch.tensor([0, 1]))
-    mean, variance = statistics(model, batch.inputs)["1"]
+    mean, variance = norm_statistics(model, batch.inputs)["1"]
     received = model[0](batch.inputs)
     torch.testing.assert_close(mean, received.mean((0, 2, 3)))
     torch.testing.assert_close(variance, received.var((0, 2, 3), unbiased=False))

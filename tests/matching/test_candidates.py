@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.candidates import Pixels, normalisation
+from leakscope.matching.candidates import Pixels
 from leakscope.models import build
+from leakscope.networks import find_normalisation
 from leakscope.rng import generator
 from leakscope.threat import observe
 from tiny import batch_of, dense, seen_of, shared
@@ -23,7 +24,7 @@ def normalised_seen(bounds=(0.0, 1.0)):
 def test_decoding_undoes_the_models_normalisation():
     seen, pixels = normalised_seen(), Pixels(normalised=True)
     images = torch.rand(2, 1, 3, 4, 4, generator=generator(0), dtype=torch.float64)
-    mean, std = normalisation(seen)
+    mean, std = find_normalisation(seen.model, seen.input_shape)
     coordinates = (images - mean.reshape(-1, 1, 1)) / std.reshape(-1, 1, 1)
     torch.testing.assert_close(pixels.decode(seen, {"inputs": coordinates}), images)
     assert Pixels().decode(seen, {"inputs": coordinates}) is coordinates
@@ -70,7 +71,8 @@ def test_uniform_and_grey_starts_are_valid_images_also_in_normalised_coordinates
 
 
 def test_a_model_without_constants_has_none():
-    assert normalisation(seen_of(dense(), batch_of([1]))) == (None, None)
+    seen = seen_of(dense(), batch_of([1]))
+    assert find_normalisation(seen.model, seen.input_shape) is None
     plain = nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).double()
     coordinates = torch.rand(1, 1, 1, 6, 6).double()
     assert torch.equal(

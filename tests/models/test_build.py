@@ -212,3 +212,27 @@ def test_attention_and_recurrence_are_filled_by_every_rule(name: str, init: str 
 def test_a_side_that_patches_do_not_divide_is_padded() -> None:
     assert models.build("vit", image_size=37).get_parameter("tokens.positions").shape == (1, 101, 64)
     assert models.build("vit", image_size=36).get_parameter("tokens.positions").shape == (1, 82, 64)
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name not in ("resnet18",)])
+@pytest.mark.parametrize("size", [(32, 44), (45, 32)])
+def test_every_network_takes_pictures_that_are_not_square(name: str, size: tuple[int, int]) -> None:
+    model = models.build(name, num_classes=4, in_channels=1, image_size=size)
+    assert model(torch.rand(2, 1, *size)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["lenet5", "mlp", "vit", "cnn6"])
+def test_a_pair_of_equal_sides_is_the_square(name: str) -> None:
+    square, pair = (models.build(name, image_size=size, seed=3).state_dict() for size in (16, (16, 16)))
+    assert all(torch.equal(value, pair[key]) for key, value in square.items())
+
+
+@pytest.mark.parametrize("size", [(32,), (32, 0), (32, 2.0), "32", (8, 8, 8), True])
+def test_sizes_that_are_none_are_refused(size: object) -> None:
+    with pytest.raises(UsageError, match="image_size must be a whole number ≥ 1, or a pair"):
+        models.build("mlp", image_size=size)
+
+
+def test_the_smaller_side_must_suffice() -> None:
+    with pytest.raises(UsageError, match="at least 12×12 pixels, got 11×40"):
+        models.build("lenet5", image_size=(11, 40))

@@ -18,6 +18,7 @@ from torch import Tensor
 from leakscope.data.pictures import SUFFIXES, decode
 from leakscope.data.source import Source
 from leakscope.errors import BadInputError, MissingDataError, UsageError
+from leakscope.types import PictureSize
 
 _CLASS_PREFIX = re.compile(r"^(\d+)_n\d{8}")
 _SPLITS = {"train": ("train",), "test": ("test", "val")}
@@ -26,7 +27,7 @@ _ANNOTATIONS = "val_annotations.txt"
 Labelled = list[tuple[Path, int]]
 
 
-def open_folder(folder: Path, split: str, *, size: int | None = None) -> Source:
+def open_folder(folder: Path, split: str, *, size: PictureSize | None = None) -> Source:
     """Open one split of a folder; a folder without splits is all test examples."""
     chosen = _split_folder(folder, split)
     labelled = _by_class(chosen, numbers=_class_numbers(folder)) or _flat(chosen)
@@ -106,13 +107,13 @@ def _pictures(folder: Path) -> Iterator[Path]:
     return (file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
 
 
-def _read(files: Sequence[Path], size: int | None) -> Tensor:
+def _read(files: Sequence[Path], size: PictureSize | None) -> Tensor:
     pictures = [decode(file, size) for file in files]
     shapes = {picture.shape[:2] for picture in pictures}
     if len(shapes) > 1:
         first, second = sorted(shapes)[:2]
         raise UsageError(
             f"the pictures differ in size ({first[1]}×{first[0]}, {second[1]}×{second[0]}, …); "
-            "pass size=… to bring them to one square"
+            "pass size=… to bring them to one size"
         )
     return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() / 255

@@ -17,11 +17,11 @@ from leakscope.data.idx import FOLDERS, find_idx, open_idx
 from leakscope.data.npz import open_npz
 from leakscope.data.own import is_own, open_own
 from leakscope.data.roots import candidates, search_roots
-from leakscope.data.selection import check_whole, select
+from leakscope.data.selection import select
 from leakscope.data.sets import FOLDER_PREFIX, SETS, SetInfo, lookup, ways_to_get
 from leakscope.data.source import Source, join
 from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
-from leakscope.types import Batch
+from leakscope.types import Batch, PictureSize, height_width
 
 Root = str | PathLike[str] | None
 
@@ -41,7 +41,7 @@ def load(
     indices: Sequence[int] | Tensor | None = None,
     count: int | None = None,
     seed: int = 0,
-    size: int | None = None,
+    size: PictureSize | None = None,
     root: Root = None,
     bounds: str | None = None,
     allow_code: bool = False,
@@ -55,7 +55,7 @@ def load(
         indices: Which examples, in this order; None for all of them (or `count`).
         count: How many distinct examples to draw by `seed` instead.
         seed: For `count`.
-        size: Side of the square to bring the images to; None keeps the native size.
+        size: Side of the square, or (height, width), to bring the images to; None keeps the native size.
         root: Folder to search instead of the one LEAKSCOPE_DATA names.
         bounds: Range of the user's own inputs: "low,high", or "none" for data without one; [0, 1] unless given.
         allow_code: Whether `name` comes from the command line, so that the user's own code may run.
@@ -76,7 +76,7 @@ def load(
     if split not in _SPLITS:
         raise UsageError(f"unknown split {split!r}.{suggest(split, _SPLITS)}")
     if size is not None:
-        check_whole("size", size, largest=_LARGEST_SIDE)
+        size = height_width(size, largest=_LARGEST_SIDE)
     source = open_set(name, split, size=size, root=root, bounds=bounds, allow_code=allow_code)
     chosen = select(len(source), indices=indices, count=count, seed=seed)
     return Batch(_resized(source.read(chosen), size), source.targets[chosen], source.bounds)
@@ -108,7 +108,7 @@ def _describe_own(name: str, source: Source) -> SetInfo:
         "data of your own",
         num_classes=int(source.targets.max()) + 1,
         channels=shape[0] if is_picture else 0,
-        image_size=shape[1] if is_picture and shape[1] == shape[2] else None,
+        image_size=(shape[1], shape[2]) if is_picture else None,
         bounds=source.bounds,
         input_shape=shape,
     )
@@ -138,7 +138,7 @@ def open_set(
     name: str,
     split: str,
     *,
-    size: int | None = None,
+    size: PictureSize | None = None,
     root: Root = None,
     bounds: str | None = None,
     allow_code: bool = False,
@@ -180,7 +180,7 @@ def _checked(source: Source, facts: SetInfo) -> Source:
     return source
 
 
-def _open_all(name: str, *, size: int | None, root: Root) -> Source:
+def _open_all(name: str, *, size: PictureSize | None, root: Root) -> Source:
     test = open_set(name, "test", size=size, root=root)
     try:
         return join(open_set(name, "train", size=size, root=root), test)
@@ -200,7 +200,7 @@ def _own_folder(name: str) -> Path:
     return folder
 
 
-def _find(facts: SetInfo, split: str, *, size: int | None, root: Root) -> Source | None:
+def _find(facts: SetInfo, split: str, *, size: PictureSize | None, root: Root) -> Source | None:
     roots, name = search_roots(root), facts.name
     for path in candidates(roots, (f"{name}.npz",)):
         return open_npz(path, split)
@@ -214,8 +214,8 @@ def _find(facts: SetInfo, split: str, *, size: int | None, root: Root) -> Source
     return None
 
 
-def _resized(images: Tensor, size: int | None) -> Tensor:
-    if size is None or images.shape[-2:] == (size, size):
+def _resized(images: Tensor, size: PictureSize | None) -> Tensor:
+    if size is None or images.shape[-2:] == height_width(size):
         return images
-    resized = functional.interpolate(images, (size, size), mode="bilinear", align_corners=False, antialias=True)
+    resized = functional.interpolate(images, height_width(size), mode="bilinear", align_corners=False, antialias=True)
     return resized.clamp(0, 1)

@@ -1,4 +1,4 @@
-"""Decode one picture file with Pillow, within limits, and bring it to a square."""
+"""Decode one picture file with Pillow, within limits, and bring it to a size."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from leakscope.errors import BadInputError
+from leakscope.types import PictureSize, height_width
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
@@ -17,15 +18,15 @@ _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 MAX_PIXELS = 64_000_000
 
 
-def decode(path: Path, size: int | None = None) -> np.ndarray:
-    """Return the picture as uint8 [H, W, 3], upright; with `size`, resized and cropped to a square."""
+def decode(path: Path, size: PictureSize | None = None) -> np.ndarray:
+    """Return the picture as uint8 [H, W, 3], upright; with `size`, resized and cropped to it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=_FORMATS) as picture:
                 _check_pixels(path, picture)
                 picture = _rgb(ImageOps.exif_transpose(picture))
-                return np.asarray(picture if size is None else _square(picture, size))
+                return np.asarray(picture if size is None else _fit(picture, size))
     except BadInputError:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
@@ -58,6 +59,7 @@ def _rgb(picture: Image.Image) -> Image.Image:
     return picture.convert("RGB")
 
 
-def _square(picture: Image.Image, size: int) -> Image.Image:
-    """Scale the shorter side to `size` and cut the middle out of the longer one."""
-    return ImageOps.fit(picture, (size, size), method=Image.Resampling.BICUBIC)
+def _fit(picture: Image.Image, size: PictureSize) -> Image.Image:
+    """Scale until both sides suffice and cut the middle out of the side that is too long."""
+    height, width = height_width(size)
+    return ImageOps.fit(picture, (width, height), method=Image.Resampling.BICUBIC)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leakscope.errors import UsageError, suggest
+from leakscope.types import PictureSize
 
 _DIGITS = tuple("0123456789")
 _FASHION = (
@@ -15,7 +16,7 @@ _CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hor
 
 @dataclass(frozen=True)
 class SetInfo:
-    """Facts about a set; `image_size` None means that pictures differ and `size` must be given.
+    """Facts about a set; `image_size` is a side or (height, width), or None: pictures differ and need a `size`.
 
     Data of the user's own have the `input_shape` that they have; `channels` is 0 where they are no pictures.
     `bounds` is the range of the inputs, None for data without one.
@@ -25,7 +26,7 @@ class SetInfo:
     description: str
     num_classes: int
     channels: int
-    image_size: int | None
+    image_size: PictureSize | None
     splits: tuple[str, ...] = ("train", "test", "all")
     classes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()

@@ -69,7 +69,7 @@ def join(first: Source, second: Source) -> Source:
             if places
         ]
         if len({part.shape[1:] for part in parts}) > 1:
-            raise UsageError("the images of train and test differ in size; pass size=… to bring them to one square")
+            raise UsageError("the images of train and test differ in size; pass size=… to bring them to one size")
         return torch.cat(parts)[torch.tensor(early + late).argsort()]
 
     return Source(torch.cat([first.targets, second.targets]), read, first.bounds)

@@ -25,7 +25,7 @@ from leakscope.federated.rounds import (
 )
 from leakscope.federated.utility import Utility, wilson_interval
 from leakscope.rng import generator
-from leakscope.threat import check_output
+from leakscope.tasks import Classification, Task
 from leakscope.types import Batch, ClientStep, Loss
 
 MOMENTUM = 0.9
@@ -57,6 +57,7 @@ def measure_utility(
     lr: float = 0.1,
     seed: int = 0,
     loss: Loss = functional.cross_entropy,
+    task: Task | None = None,
     freeze_batch_norm: bool = False,
 ) -> Utility:
     """Train a copy of `model` with every client using `step`, then test it.
@@ -82,6 +83,7 @@ def measure_utility(
         lr: The server's learning rate.
         seed: Decides shards, mini-batches and the randomness inside the steps.
         loss: What `final_loss` is measured with; the step brings its own.
+        task: How answers are told right from wrong; by default classification.
         freeze_batch_norm: Keep batch-norm layers on their stored statistics.
 
     Returns:
@@ -92,7 +94,7 @@ def measure_utility(
     student, meter = copy.deepcopy(model), Meter()
     with seeded(student, seed):
         done = _train(student, train, plan=plan, meter=meter)
-        hits, final_loss = _evaluate(student, test, loss=loss)
+        hits, final_loss = _evaluate(student, test, loss=loss, task=task or Classification())
     return Utility(
         accuracy=hits / len(test),
         interval=wilson_interval(hits, len(test)),
@@ -140,13 +142,13 @@ def _train(model: nn.Module, train: Batch, *, plan: _Plan, meter: Meter) -> int:
 
 
 @torch.no_grad()
-def _evaluate(model: nn.Module, test: Batch, *, loss: Loss) -> tuple[int, float]:
+def _evaluate(model: nn.Module, test: Batch, *, loss: Loss, task: Task) -> tuple[int, float]:
     """Return the number of right answers and the mean loss, in eval mode."""
     model.eval()
     hits, total = 0, 0.0
     parts = zip(test.inputs.split(EVALUATION_CHUNK), test.targets.split(EVALUATION_CHUNK), strict=True)
     for inputs, targets in parts:
-        output = check_output(model(inputs))
-        hits += int((output.argmax(1) == targets).sum())
+        output = task.check_output(model(inputs))
+        hits += task.count_correct(output, targets)
         total += float(loss(output, targets)) * len(inputs)
     return hits, total / len(test)

@@ -6,14 +6,13 @@ the exact ones of the batch where the scenario grants them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from leakscope.matching.trial import Trial
+from leakscope.networks import norm_layers, norm_statistics
 from leakscope.types import Observation
 
 Statistics = dict[str, tuple[Tensor, Tensor]]
@@ -39,19 +38,12 @@ class BatchNormPrior:
     def _group(self, trial: Trial, group: int) -> Tensor:
         wanted = target_statistics(trial.model, trial.seen[group // trial.restarts] if trial.seen else None)
         images = trial.images[group]
-        found = statistics(trial.model, images)
+        found = norm_statistics(trial.model, images)
         total = 0 * images.sum()
         for name, (mean, variance) in wanted.items():
             if name in found:
                 total = total + _norm(found[name][0] - mean) + _norm(found[name][1] - variance)
         return total
-
-
-def norm_layers(model: nn.Module) -> dict[str, nn.modules.batchnorm._BatchNorm]:
-    """The batch-normalisation layers by name."""
-    return {
-        name: module for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
-    }
 
 
 def target_statistics(model: nn.Module, seen: Observation | None) -> Statistics:
@@ -65,25 +57,6 @@ def target_statistics(model: nn.Module, seen: Observation | None) -> Statistics:
         for name, layer in norm_layers(model).items()
         if layer.running_mean is not None and layer.running_var is not None
     }
-
-
-def statistics(model: nn.Module, images: Tensor) -> Statistics:
-    """Mean and variance of what each batch-normalisation layer receives, differentiable in `images`."""
-    found: Statistics = {}
-
-    def record(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(_module: nn.Module, received: tuple[Tensor, ...]) -> None:
-            dims = [d for d in range(received[0].ndim) if d != 1]
-            found[name] = (received[0].mean(dims), received[0].var(dims, unbiased=False))
-
-        return hook
-
-    state = {name: value.clone() for name, value in model.named_buffers()}
-    with ExitStack() as stack:
-        for name, layer in norm_layers(model).items():
-            stack.callback(layer.register_forward_pre_hook(record(name)).remove)
-        torch.func.functional_call(model, state, (images,))
-    return found
 
 
 def _norm(gap: Tensor) -> Tensor:

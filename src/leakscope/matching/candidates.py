@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from leakscope import rng as random
 from leakscope.matching.variables import Variables
+from leakscope.networks import find_normalisation
 from leakscope.types import Observation
 
 
@@ -94,17 +95,9 @@ class Pixels:
         return {**variables, "inputs": torch.minimum(torch.maximum(coordinates, low), high)}
 
     def _affine(self, seen: Observation, like: Tensor) -> tuple[Tensor, Tensor]:
-        mean, std = normalisation(seen) if self.normalised else (None, None)
-        if mean is None or std is None:
+        constants = find_normalisation(seen.model, seen.input_shape) if self.normalised else None
+        if constants is None:
             return like.new_zeros(()), like.new_ones(())
+        mean, std = constants
         shape = (-1, *[1] * (len(seen.input_shape) - 1))
         return mean.to(like).reshape(shape), std.to(like).reshape(shape)
-
-
-def normalisation(seen: Observation) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    """Constants of the model's own normalisation layer: the first module with `mean` and `std`."""
-    for module in seen.model.modules():
-        mean, std = getattr(module, "mean", None), getattr(module, "std", None)
-        if isinstance(mean, Tensor) and isinstance(std, Tensor) and mean.numel() in (1, seen.input_shape[0]):
-            return mean, std
-    return None, None

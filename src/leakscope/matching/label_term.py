@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from leakscope.matching.label_rules.soft import probabilities
 from leakscope.matching.trial import Trial
+from leakscope.networks import run
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,9 @@ class LabelTerm:
         """Return the mean squared error of the predictions per group."""
         groups, count = trial.images.shape[:2]
         # In training mode batch normalisation mixes what it sees at once: groups stay apart.
-        logits = torch.stack([_logits(trial, trial.images[group]) for group in range(groups)])
+        logits = torch.stack([run(trial.model, trial.images[group]) for group in range(groups)])
         targets = trial.targets
         if not targets.is_floating_point() and logits.shape[-1] > 1:
             targets = functional.one_hot(targets, logits.shape[-1])
         gap = probabilities(logits) - targets.to(logits).reshape(groups, count, -1)
         return gap.square().sum(-1).mean(1)
-
-
-def _logits(trial: Trial, images: Tensor) -> Tensor:
-    state = {name: value.clone() for name, value in trial.model.named_buffers()}
-    return torch.func.functional_call(trial.model, state, (images,))

@@ -6,16 +6,15 @@ Xu, Hong, Huang, Chen, Decouchant: AGIC, SRDS 2022, equations 6 to 8.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.distances import Grouped, Weighed, flat
+from leakscope.networks import run
 from leakscope.types import Observation
 
 BatchNorm = Literal["as-conv", "mean", "one", "excluded"]
@@ -136,17 +135,14 @@ def _other(rule: BatchNorm, module: nn.Module, *, latest: float, mean: float) ->
 
 def _executed(seen: Observation) -> Iterator[nn.Module]:
     """Modules with parameters of their own, each once, in the order in which they run."""
-    order: dict[nn.Module, None] = {}
+    own = [name for name, part in seen.model.named_modules() if next(part.parameters(recurse=False), None) is not None]
+    order: dict[str, None] = {}
 
-    def record(module: nn.Module, _received: object) -> None:
-        order.setdefault(module)
+    def record(name: str, _received: object) -> None:
+        order.setdefault(name)
 
-    buffers = {name: value.clone() for name, value in seen.model.named_buffers()}
     # Two examples: batch normalisation in training mode refuses one.
     grey = torch.full((2, *seen.input_shape), 0.5, device=seen.device, dtype=seen.dtype)
-    with ExitStack() as stack, torch.no_grad(), torch.random.fork_rng(devices=[]):
-        for module in seen.model.modules():
-            if next(module.parameters(recurse=False), None) is not None:
-                stack.callback(module.register_forward_pre_hook(record).remove)
-        functional_call(seen.model, buffers, (grey,))
-    return iter(order)
+    with torch.no_grad():
+        run(seen.model, grey, layers=own, before=record, seed=0)
+    return (seen.model.get_submodule(name) for name in order)

@@ -14,11 +14,10 @@ from leakscope.metrics.labels import label_accuracy, label_correct
 from leakscope.metrics.lpips import LPIPS, lpips
 from leakscope.metrics.metric import Metric
 from leakscope.metrics.pixel import MAE, MSE, PSNR, mae, mse, psnr
-from leakscope.metrics.score import score
+from leakscope.metrics.score import score, score_trained
 from leakscope.metrics.structure import SSIM, ssim
-from leakscope.metrics.summarise import Summary, success_curve, summarise
-
-METRICS: tuple[Metric, ...] = (PSNR, SSIM, MSE, MAE, LPIPS)
+from leakscope.metrics.summarise import Spread, success_curve, summarise
+from leakscope.metrics.table import METRICS, get_metric
 
 __all__ = [
     "LPIPS",
@@ -29,8 +28,9 @@ __all__ = [
     "SSIM",
     "Identification",
     "Metric",
-    "Summary",
+    "Spread",
     "assign",
+    "get_metric",
     "guess_baseline",
     "identify",
     "label_accuracy",
@@ -42,6 +42,7 @@ __all__ = [
     "mse_matrix",
     "psnr",
     "score",
+    "score_trained",
     "ssim",
     "success_curve",
     "summarise",

@@ -23,7 +23,7 @@ from leakscope.metrics.metric import Metric
 from leakscope.metrics.pairs import paired, require_images
 from leakscope.types import Tensors
 
-Network = Literal["alex", "vgg"]
+Backbone = Literal["alex", "vgg"]
 CHUNK = 16
 """Pairs per pass: the first VGG layers of 224-pixel pictures take about 25 MB per picture."""
 
@@ -73,7 +73,7 @@ _TRUNKS = {"alex": _ALEX, "vgg": _VGG}
 
 
 def lpips(
-    reconstruction: Tensor, truth: Tensor, *, weights: str | os.PathLike[str] | None = None, net: Network = "alex"
+    reconstruction: Tensor, truth: Tensor, *, weights: str | os.PathLike[str] | None = None, net: Backbone = "alex"
 ) -> Tensor:
     """Learned perceptual distance per image: 0 for identical pictures, about 1 for unrelated ones.
 
@@ -189,4 +189,6 @@ def _checked(state: Tensors, net: str, *, source: str) -> Tensors:
     return {name: state[name].detach() for name in names}
 
 
-LPIPS = Metric("lpips", lpips, higher_is_better=False, unit="", reference="Zhang et al., CVPR 2018")
+LPIPS = Metric(
+    "lpips", lpips, higher_is_better=False, unit="", reference="Zhang et al., CVPR 2018", nothing=1.0, images_only=True
+)

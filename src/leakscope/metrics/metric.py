@@ -12,8 +12,15 @@ from torch import Tensor
 class Metric:
     """A per-example measure of how close reconstructions are to the truth.
 
-    `higher_is_better` is said from the reconstruction's side: where it is True, a higher
-    number means a closer picture and therefore a worse leak.
+    Attributes:
+        name: as `score` and `Scores` spell it.
+        function: takes reconstructions and their examples, [n, …] in [0, 1] each, and returns [n].
+        higher_is_better: said from the reconstruction's side: where it is True, a higher number means a closer picture
+            and therefore a worse leak.
+        unit: behind the number, "" for none.
+        reference: where it is defined.
+        nothing: what an example scores of which nothing usable came back. Finite, so it cannot vanish in an average.
+        images_only: whether inputs must be images [n, C, H, W]; for anything else `score` gives NaN.
 
     Example:
         >>> import torch
@@ -27,6 +34,8 @@ class Metric:
     higher_is_better: bool
     unit: str
     reference: str
+    nothing: float
+    images_only: bool = False
 
     def __call__(self, reconstruction: Tensor, truth: Tensor) -> Tensor:
         """Return one value per pair, [n]."""

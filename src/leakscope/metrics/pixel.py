@@ -52,6 +52,10 @@ def decibels(error: Tensor, *, peak: float | Tensor = 1.0) -> Tensor:
     return -10 * (floored / peak**2).log10() + 0.0
 
 
-MSE = Metric("mse", mse, higher_is_better=False, unit="", reference="mean squared error, values in [0, 1]")
-MAE = Metric("mae", mae, higher_is_better=False, unit="", reference="mean absolute error, values in [0, 1]")
-PSNR = Metric("psnr", psnr, higher_is_better=True, unit="dB", reference="10·log10(1/MSE), clamped to [0, 1], peak 1")
+MSE = Metric("mse", mse, higher_is_better=False, unit="", reference="mean squared error, values in [0, 1]", nothing=1.0)
+MAE = Metric(
+    "mae", mae, higher_is_better=False, unit="", reference="mean absolute error, values in [0, 1]", nothing=1.0
+)
+PSNR = Metric(
+    "psnr", psnr, higher_is_better=True, unit="dB", reference="10·log10(1/MSE), clamped to [0, 1], peak 1", nothing=0.0
+)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from leakscope.errors import BadInputError
-from leakscope.metrics.assign import assign
+from leakscope.metrics.assign import assign, mse_matrix, solve
 from leakscope.metrics.labels import label_correct
-from leakscope.metrics.lpips import Network, lpips
+from leakscope.metrics.lpips import LPIPS, Backbone, lpips
+from leakscope.metrics.metric import Metric
 from leakscope.metrics.pairs import compute_dtype, require_floating, to_unit_range
-from leakscope.metrics.pixel import decibels, mse
-from leakscope.metrics.structure import ssim
+from leakscope.metrics.table import get_metric
 from leakscope.types import Batch, Reconstruction, Scores
 
-# What an example scores of which nothing usable came back. Finite, so it cannot vanish in an average.
-NOTHING_MSE, NOTHING_SSIM, NOTHING_LPIPS = 1.0, 0.0, 1.0
+DEFAULT = ("psnr", "ssim", "mse")
 
 
 @dataclass(frozen=True)
@@ -36,20 +37,22 @@ def score(
     rec: Reconstruction,
     truth: Batch,
     *,
+    metrics: Sequence[str | Metric] = DEFAULT,
     with_lpips: bool = False,
     lpips_weights: str | os.PathLike[str] | None = None,
-    lpips_net: Network = "alex",
+    lpips_net: Backbone = "alex",
 ) -> Scores:
     """Measure a reconstruction against the private examples, one value per example.
 
-    Reconstructions are paired with examples by least total squared error; then MSE, PSNR and
-    SSIM are taken on values mapped from `truth.bounds` to [0, 1] and clamped. An example
-    without a partner, or whose partner holds NaN or Inf, scores MSE 1, PSNR 0, SSIM 0
-    (LPIPS 1). SSIM is NaN for all examples where the inputs are not images [n, C, H, W].
+    Reconstructions are paired with examples by least total squared error; then every metric is
+    taken on values mapped from `truth.bounds` to [0, 1] and clamped. An example without a
+    partner, or whose partner holds NaN or Inf, scores what `Metric.nothing` says: MSE 1, PSNR 0,
+    SSIM 0, LPIPS 1. Metrics of images are NaN where the inputs are not images [n, C, H, W].
 
     Args:
         rec: What the attack returned; it may hold more or fewer examples than `truth`.
         truth: The private examples.
+        metrics: What to measure, by name or as a `Metric` of one's own.
         with_lpips: Measure LPIPS as well; implied by `lpips_weights`.
         lpips_weights: Weights file, see `leakscope.metrics.lpips`.
         lpips_net: Network behind LPIPS, "alex" or "vgg".
@@ -64,20 +67,59 @@ def score(
         >>> score(found, Batch(images, labels)).psnr.tolist()
         [150.0, 150.0]
     """
+    chosen = {one.name: one for one in map(get_metric, metrics)}
+    if with_lpips or lpips_weights is not None or "lpips" in chosen:
+        chosen["lpips"] = replace(LPIPS, function=partial(lpips, weights=lpips_weights, net=lpips_net))
     pairs = _pair(rec, truth)
-    errors = _filled(pairs, mse(pairs.guess, pairs.truth), nothing=NOTHING_MSE)
-    perceptual = None
-    if with_lpips or lpips_weights is not None:
-        values = lpips(pairs.guess, pairs.truth, weights=lpips_weights, net=lpips_net)
-        perceptual = _filled(pairs, values, nothing=NOTHING_LPIPS)
     return Scores(
-        psnr=decibels(errors),
-        ssim=_similarity(pairs, len(truth)),
-        mse=errors,
+        metrics={name: _measure(metric, pairs) for name, metric in chosen.items()},
         label_correct=_labels(rec, truth, assignment=pairs.assignment),
         assignment=pairs.assignment,
-        lpips=perceptual,
     )
+
+
+@torch.no_grad()
+def score_trained(
+    rec: Reconstruction,
+    truth: Batch,
+    trained: Sequence[Batch],
+    *,
+    metrics: Sequence[str | Metric] = DEFAULT,
+    with_lpips: bool = False,
+) -> Scores:
+    """Measure a reconstruction against what the network was trained on, where a defence transformed the examples.
+
+    Each example counts by the pass that came closest: reconstructions are paired with examples by the least error over
+    the passes, and every metric is then taken against that pass.
+
+    Args:
+        rec: What the attack returned.
+        truth: The private examples as they are; their labels are the ones that count.
+        trained: What each pass over the data saw, every one with the examples of `truth` in the same order.
+        metrics: What to measure, as in `score`.
+        with_lpips: Measure LPIPS as well.
+    """
+    if not trained or any(one.inputs.shape != truth.inputs.shape for one in trained):
+        raise BadInputError(
+            f"score_trained needs batches of the examples' shape {list(truth.inputs.shape)}, got "
+            f"{[list(one.inputs.shape) for one in trained]}; give one batch for every pass, in the order of the truth"
+        )
+    # The range stays that of the truth: a transform may leave it, and metrics clamp to it.
+    bounds = truth.bounds or (float(truth.inputs.min()), float(truth.inputs.max()))
+    nearest = Batch(_nearest_pass(rec, truth, trained).clamp(*bounds), truth.targets, bounds)
+    return score(rec, nearest, metrics=metrics, with_lpips=with_lpips)
+
+
+def _nearest_pass(rec: Reconstruction, truth: Batch, trained: Sequence[Batch]) -> Tensor:
+    """Of every example, the inputs of the pass that is nearest to the reconstruction it is paired with, [n, …]."""
+    passes = torch.stack([one.inputs for one in trained])
+    guesses = to_unit_range(rec.inputs.to(passes), truth)
+    errors = torch.stack([mse_matrix(guesses, to_unit_range(one, truth)) for one in passes])
+    pairing = solve(errors.amin(0))
+    rows = torch.arange(len(pairing), device=pairing.device)
+    # An example without a partner scores the same against any pass.
+    best = errors[:, rows, pairing.clamp_min(0)].argmin(0)
+    return passes[best, rows]
 
 
 def _pair(rec: Reconstruction, truth: Batch) -> _Pairs:
@@ -91,17 +133,14 @@ def _pair(rec: Reconstruction, truth: Batch) -> _Pairs:
     return _Pairs(guesses[assignment[usable]], examples[usable], assignment, usable)
 
 
-def _filled(pairs: _Pairs, values: Tensor, *, nothing: float) -> Tensor:
-    """Spread values of the usable pairs over all examples."""
-    spread = torch.full(pairs.usable.shape, nothing, device=values.device, dtype=values.dtype)
-    spread[pairs.usable] = values
+def _measure(metric: Metric, pairs: _Pairs) -> Tensor:
+    """Values of the usable pairs, spread over all examples."""
+    measurable = not metric.images_only or pairs.truth.ndim == 4
+    empty = metric.nothing if measurable else float("nan")
+    spread = torch.full(pairs.usable.shape, empty, device=pairs.truth.device, dtype=pairs.truth.dtype)
+    if measurable:
+        spread[pairs.usable] = metric(pairs.guess, pairs.truth)
     return spread
-
-
-def _similarity(pairs: _Pairs, count: int) -> Tensor:
-    if pairs.truth.ndim != 4:
-        return torch.full((count,), float("nan"), device=pairs.truth.device, dtype=pairs.truth.dtype)
-    return _filled(pairs, ssim(pairs.guess, pairs.truth), nothing=NOTHING_SSIM)
 
 
 def _labels(rec: Reconstruction, truth: Batch, *, assignment: Tensor) -> Tensor:

@@ -60,4 +60,6 @@ def _smooth(images: Tensor, window: Tensor) -> Tensor:
     return planes.view(*images.shape[:2], *planes.shape[-2:])
 
 
-SSIM = Metric("ssim", ssim, higher_is_better=True, unit="", reference="Wang et al., IEEE TIP 2004")
+SSIM = Metric(
+    "ssim", ssim, higher_is_better=True, unit="", reference="Wang et al., IEEE TIP 2004", nothing=0.0, images_only=True
+)

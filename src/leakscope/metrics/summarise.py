@@ -17,7 +17,7 @@ QUANTILES = (5, 25, 75, 95)
 
 
 @dataclass(frozen=True)
-class Summary:
+class Spread:
     """How `n` values are spread. `worst` is the value of the example that leaks most.
 
     `quantiles` maps per cent to value; `ci` is the bootstrap interval of the median. One value
@@ -39,7 +39,7 @@ def summarise(
     confidence: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
-) -> Summary:
+) -> Spread:
     """Summarise values of one metric over examples.
 
     Args:
@@ -60,7 +60,7 @@ def summarise(
     numbers = _finite(values)
     medians = _bootstrap_medians(numbers, resamples=resamples, seed=seed)
     low, high = np.quantile(medians, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Summary(
+    return Spread(
         median=float(np.median(numbers)),
         worst=float(numbers.max() if higher_is_worse else numbers.min()),
         mean=float(numbers.mean()),

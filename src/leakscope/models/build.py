@@ -21,6 +21,7 @@ from leakscope.models.resnet import resnet18, resnet20, resnet20_4, resnet32, re
 from leakscope.models.rgap import cnn6, fcn3
 from leakscope.models.vgg import vgg16
 from leakscope.models.vit import initialise_vit, vit
+from leakscope.types import PictureSize, height_width
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def build(
     *,
     num_classes: int = 10,
     in_channels: int = 3,
-    image_size: int = 32,
+    image_size: PictureSize = 32,
     seed: int = 0,
     activation: str | None = None,
     init: str | None = None,
@@ -82,7 +83,7 @@ def build(
         name: One of `names()`.
         num_classes: Size of the output.
         in_channels: Channels of the images.
-        image_size: Side of the square images.
+        image_size: Side of the square images, or (height, width).
         seed: The same seed gives the same weights; a parameter's numbers depend on its name and shape only.
         activation: "relu", "leaky-relu" (slope 0.2), "sigmoid" or "gelu"; None is the paper's.
         init: "paper" (also None), "default" (PyTorch's) or "uniform" (U(−0.5, 0.5), biases included).
@@ -97,12 +98,13 @@ def build(
     if name not in _NETWORKS:
         raise UsageError(f"unknown model {name!r}.{suggest(name, _NETWORKS)}")
     network = _NETWORKS[name]
-    _check_sizes(name, num_classes=num_classes, in_channels=in_channels, image_size=image_size)
+    height, width = _check_sizes(name, num_classes=num_classes, in_channels=in_channels, image_size=image_size)
     mean, std = resolve_constants(normalise, in_channels)
     plan = Plan(
         num_classes=num_classes,
         in_channels=in_channels,
-        image_size=image_size,
+        height=height,
+        width=width,
         activation=_activation(name, activation),
         mean=mean,
         std=std,
@@ -118,16 +120,19 @@ def build(
     return model.eval()
 
 
-def _check_sizes(name: str, *, num_classes: int, in_channels: int, image_size: int) -> None:
-    for label, value in (("num_classes", num_classes), ("in_channels", in_channels), ("image_size", image_size)):
+def _check_sizes(name: str, *, num_classes: int, in_channels: int, image_size: PictureSize) -> tuple[int, int]:
+    """Height and width of the images."""
+    for label, value in (("num_classes", num_classes), ("in_channels", in_channels)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UsageError(f"{label} must be a whole number ≥ 1, got {value!r}")
+    height, width = height_width(image_size, label="image_size")
     smallest = _NETWORKS[name].smallest
-    if image_size < smallest:
+    if min(height, width) < smallest:
         raise UsageError(
-            f"{name} needs images of at least {smallest}×{smallest} pixels, got {image_size}×{image_size}; "
+            f"{name} needs images of at least {smallest}×{smallest} pixels, got {height}×{width}; "
             f"pass image_size={smallest} or more and resize the data, or take 'lenet-dlg' or 'mlp'"
         )
+    return height, width
 
 
 def _hidden(name: str, hidden: Sequence[int] | None) -> tuple[int, ...]:

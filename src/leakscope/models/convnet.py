@@ -36,10 +36,10 @@ def _convnet(plan: Plan, *, after_pool: int) -> nn.Sequential:
             (f"act{number}", plan.activation()),
         ]
         channels = width
-    side = plan.image_size // 3 // 3
+    positions = (plan.height // 3 // 3) * (plan.width // 3 // 3)
     tail: list[tuple[str, nn.Module]] = [
         ("pool2", nn.MaxPool2d(3)),
         ("flatten", nn.Flatten()),
-        ("fc", nn.Linear(channels * side * side, plan.num_classes)),
+        ("fc", nn.Linear(channels * positions, plan.num_classes)),
     ]
     return chain(plan, layers + tail)

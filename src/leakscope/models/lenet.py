@@ -17,14 +17,14 @@ def lenet_dlg(plan: Plan) -> nn.Sequential:
     for 32×32 images and 588 for 28×28.
     """
     layers: list[tuple[str, nn.Module]] = []
-    channels, side = plan.in_channels, plan.image_size
+    channels, height, width = plan.in_channels, plan.height, plan.width
     for number, stride in enumerate((2, 2, 1), start=1):
         layers += [
             (f"conv{number}", nn.Conv2d(channels, 12, 5, stride=stride, padding=2)),
             (f"act{number}", plan.activation()),
         ]
-        channels, side = 12, -(-side // stride)
-    return chain(plan, [*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(12 * side * side, plan.num_classes))])
+        channels, height, width = 12, -(-height // stride), -(-width // stride)
+    return chain(plan, [*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(12 * height * width, plan.num_classes))])
 
 
 def lenet_grnn(plan: Plan) -> nn.Sequential:
@@ -32,8 +32,7 @@ def lenet_grnn(plan: Plan) -> nn.Sequential:
 
     Ren, Deng, Xie, "GRNN: Generative Regression Neural Network", ACM TIST 2022.
     """
-    side = (plan.image_size - 4) // 2
-    return chain(plan, _two_convs(plan, padding=0, pool=nn.MaxPool2d, side=(side - 4) // 2))
+    return chain(plan, _two_convs(plan, padding=0, pool=nn.MaxPool2d))
 
 
 def lenet5(plan: Plan) -> nn.Sequential:
@@ -41,13 +40,14 @@ def lenet5(plan: Plan) -> nn.Sequential:
 
     Wang, Hugh, Li, "Maximum Knowledge Orthogonality Reconstruction", WACV 2024.
     """
-    side = plan.image_size // 2
-    return chain(plan, _two_convs(plan, padding=2, pool=nn.AvgPool2d, side=(side - 4) // 2))
+    return chain(plan, _two_convs(plan, padding=2, pool=nn.AvgPool2d))
 
 
 def _two_convs(
-    plan: Plan, *, padding: int, pool: type[nn.MaxPool2d] | type[nn.AvgPool2d], side: int
+    plan: Plan, *, padding: int, pool: type[nn.MaxPool2d] | type[nn.AvgPool2d]
 ) -> list[tuple[str, nn.Module]]:
+    # Each 5×5 convolution takes 4 off a side, less what its padding adds, and each pooling halves the rest.
+    rows, columns = (((side + 2 * padding - 4) // 2 - 4) // 2 for side in (plan.height, plan.width))
     return [
         ("conv1", nn.Conv2d(plan.in_channels, 6, 5, padding=padding)),
         ("act1", plan.activation()),
@@ -56,7 +56,7 @@ def _two_convs(
         ("act2", plan.activation()),
         ("pool2", pool(2)),
         ("flatten", nn.Flatten()),
-        ("fc1", nn.Linear(16 * side * side, 120)),
+        ("fc1", nn.Linear(16 * rows * columns, 120)),
         ("act3", plan.activation()),
         ("fc2", nn.Linear(120, 84)),
         ("act4", plan.activation()),

@@ -23,7 +23,7 @@ def lstm(plan: Plan) -> nn.Sequential:
         plan,
         [
             ("rows", Rows()),
-            ("rnn", LastState(plan.in_channels * plan.image_size)),
+            ("rnn", LastState(plan.in_channels * plan.width)),
             ("fc", nn.Linear(WIDTH, plan.num_classes)),
         ],
     )

@@ -10,7 +10,7 @@ from leakscope.models.plan import Plan, chain
 def mlp(plan: Plan) -> nn.Sequential:
     """Flatten, then one linear layer and activation per width in `plan.hidden`, then the classifier."""
     layers: list[tuple[str, nn.Module]] = [("flatten", nn.Flatten())]
-    width = plan.in_channels * plan.image_size**2
+    width = plan.in_channels * plan.height * plan.width
     for number, hidden in enumerate(plan.hidden, start=1):
         layers += [(f"fc{number}", nn.Linear(width, hidden)), (f"act{number}", plan.activation())]
         width = hidden

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from leakscope.errors import UsageError, suggest
+from leakscope.networks import InputNormalisation
 
 Constants = tuple[Sequence[float], Sequence[float]]
 
@@ -21,7 +22,7 @@ CONSTANTS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 
 
-class Normalise(nn.Module):
+class Normalise(InputNormalisation):
     """Subtract a mean and divide by a deviation per channel; both are buffers of shape [C].
 
     With mean 0 and deviation 1 the output equals the input bit for bit.
@@ -31,9 +32,6 @@ class Normalise(nn.Module):
         >>> layer(torch.ones(1, 1, 2, 2)).flatten().tolist()
         [2.0, 2.0, 2.0, 2.0]
     """
-
-    mean: Tensor
-    std: Tensor
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         """Hold one mean and one deviation per channel."""

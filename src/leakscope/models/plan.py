@@ -28,7 +28,8 @@ class Plan:
 
     num_classes: int
     in_channels: int
-    image_size: int
+    height: int
+    width: int
     activation: Activation
     mean: Sequence[float]
     std: Sequence[float]

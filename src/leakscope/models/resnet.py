@@ -50,5 +50,5 @@ def resnet50(plan: Plan) -> nn.Module:
 
 
 def _imagenet(plan: Plan, depths: tuple[int, ...], block: type[BasicBlock] | type[Bottleneck]) -> nn.Module:
-    large = plan.image_size > LARGEST_SMALL_IMAGE
+    large = max(plan.height, plan.width) > LARGEST_SMALL_IMAGE
     return ResNet(plan, Trunk(_IMAGENET_WIDTHS, depths, block=block, large_stem=large))

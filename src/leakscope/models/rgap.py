@@ -17,7 +17,7 @@ _CNN6 = ((12, 4, 2, 2), (36, 3, 2, 1), (36, 3, 1, 1), (36, 3, 1, 1), (64, 3, 2, 
 def fcn3(plan: Plan) -> nn.Sequential:
     """Linear layers without bias, by default three: 1,000 and 100 neurons and the output."""
     layers: list[tuple[str, nn.Module]] = [("flatten", nn.Flatten())]
-    width = plan.in_channels * plan.image_size**2
+    width = plan.in_channels * plan.height * plan.width
     for number, hidden in enumerate(plan.hidden, start=1):
         layers += [(f"fc{number}", nn.Linear(width, hidden, bias=False)), (f"act{number}", plan.activation())]
         width = hidden
@@ -27,12 +27,12 @@ def fcn3(plan: Plan) -> nn.Sequential:
 def cnn6(plan: Plan) -> nn.Sequential:
     """Six convolutions without bias and a linear layer, which sees 3,200 values for 32×32 images."""
     layers: list[tuple[str, nn.Module]] = []
-    channels, side = plan.in_channels, plan.image_size
+    channels, sides = plan.in_channels, [plan.height, plan.width]
     for number, (filters, kernel, stride, padding) in enumerate(_CNN6, start=1):
         conv = nn.Conv2d(channels, filters, kernel, stride=stride, padding=padding, bias=False)
         layers += [(f"conv{number}", conv), (f"act{number}", plan.activation())]
-        channels, side = filters, (side + 2 * padding - kernel) // stride + 1
-    head = nn.Linear(channels * side * side, plan.num_classes, bias=False)
+        channels, sides = filters, [(side + 2 * padding - kernel) // stride + 1 for side in sides]
+    head = nn.Linear(channels * sides[0] * sides[1], plan.num_classes, bias=False)
     return chain(plan, [*layers, ("flatten", nn.Flatten()), ("fc", head)])
 
 

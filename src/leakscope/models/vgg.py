@@ -19,20 +19,20 @@ _LAYOUT = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512,
 def vgg16(plan: Plan) -> nn.Sequential:
     """Thirteen 3×3 convolutions in five groups, then 4096, 4096 and the classes."""
     features = nn.Sequential()
-    channels, side = plan.in_channels, plan.image_size
-    for width in _LAYOUT:
-        if width:
-            features.extend([nn.Conv2d(channels, width, 3, padding=1), plan.activation()])
-            channels = width
+    channels, height, width = plan.in_channels, plan.height, plan.width
+    for filters in _LAYOUT:
+        if filters:
+            features.extend([nn.Conv2d(channels, filters, 3, padding=1), plan.activation()])
+            channels = filters
         else:
             features.append(nn.MaxPool2d(2))
-            side //= 2
+            height, width = height // 2, width // 2
     return chain(
         plan,
         [
             ("features", features),
             ("flatten", nn.Flatten()),
-            ("classifier", _classifier(plan, channels * side * side)),
+            ("classifier", _classifier(plan, channels * height * width)),
         ],
     )
 

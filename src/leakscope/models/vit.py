@@ -21,13 +21,13 @@ WIDTH, DEPTH, HEADS = 64, 3, 4
 
 def vit(plan: Plan) -> nn.Sequential:
     """Three blocks of width 64 with four heads: 108,554 parameters for 10 classes at 3×32×32."""
-    patch = _patch_side(plan.image_size)
-    side = math.ceil(plan.image_size / patch)
-    missing = side * patch - plan.image_size
+    patch = _patch_side(max(plan.height, plan.width))
+    rows, columns = math.ceil(plan.height / patch), math.ceil(plan.width / patch)
+    below, right = rows * patch - plan.height, columns * patch - plan.width
     layers: list[tuple[str, nn.Module]] = [
-        *([("pad", nn.ZeroPad2d((0, missing, 0, missing)))] if missing else []),
+        *([("pad", nn.ZeroPad2d((0, right, 0, below)))] if below or right else []),
         ("patches", nn.Conv2d(plan.in_channels, WIDTH, patch, stride=patch)),
-        ("tokens", Tokens(side * side, WIDTH)),
+        ("tokens", Tokens(rows * columns, WIDTH)),
         *((f"block{number}", Block(plan)) for number in range(1, DEPTH + 1)),
         ("norm", nn.LayerNorm(WIDTH)),
         ("first", FirstToken()),
@@ -36,9 +36,9 @@ def vit(plan: Plan) -> nn.Sequential:
     return chain(plan, layers)
 
 
-def _patch_side(image_size: int) -> int:
+def _patch_side(longest: int) -> int:
     """Four pixels at 32, sixteen at 224 as published: attention costs the number of patches squared."""
-    return next((side for limit, side in ((16, 2), (48, 4), (128, 8)) if image_size <= limit), 16)
+    return next((side for limit, side in ((16, 2), (48, 4), (128, 8)) if longest <= limit), 16)
 
 
 class Tokens(nn.Module):

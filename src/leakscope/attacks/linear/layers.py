@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
-
 import torch
 from torch import Tensor, nn
 
 from leakscope import rng as random
 from leakscope.attacks.linear.rows import quotient
 from leakscope.errors import UnsuitableError
-from leakscope.matching.candidates import Pixels, normalisation
+from leakscope.matching.candidates import Pixels
+from leakscope.networks import find_normalisation, received_by
 from leakscope.types import Observation
 
 
@@ -34,7 +32,7 @@ def layer_inputs(seen: Observation) -> dict[str, Tensor]:
             "use fc-inversion, which looks for rows that a single example reached"
         )
     layers = shared_layers(seen)
-    received = _received(seen, layers)
+    received = received_by(seen.model, _probe(seen), layers)
     found: dict[str, Tensor] = {}
     for name in layers:
         weight, bias = gradients(seen, name)
@@ -65,7 +63,7 @@ def first_linear(seen: Observation) -> str:
     shared = {name: layer for name, layer in shared_layers(seen).items() if layer.in_features == size}
     if shared:
         expected = normalised(seen, _probe(seen)).flatten(1)
-        for name, values in _received(seen, shared).items():
+        for name, values in received_by(seen.model, _probe(seen), shared).items():
             if values[0].shape == expected.shape and torch.allclose(values[0], expected, rtol=1e-4, atol=1e-5):
                 return name
     raise UnsuitableError(
@@ -77,9 +75,10 @@ def first_linear(seen: Observation) -> str:
 
 def normalised(seen: Observation, inputs: Tensor) -> Tensor:
     """Inputs as the model's own normalisation passes them on."""
-    mean, std = normalisation(seen)
-    if mean is None or std is None:
+    constants = find_normalisation(seen.model, seen.input_shape)
+    if constants is None:
         return inputs
+    mean, std = constants
     shape = (-1, *[1] * (len(seen.input_shape) - 1))
     return (inputs - mean.to(inputs).reshape(shape)) / std.to(inputs).reshape(shape)
 
@@ -87,8 +86,8 @@ def normalised(seen: Observation, inputs: Tensor) -> Tensor:
 def to_pixels(seen: Observation, received: Tensor) -> Tensor:
     """Inputs [n, …] from what the first layer received, [n, numbers]."""
     values = received.reshape(-1, *seen.input_shape)
-    mean, _std = normalisation(seen)
-    return values if mean is None else Pixels(normalised=True).images(seen, values)
+    plain = find_normalisation(seen.model, seen.input_shape) is None
+    return values if plain else Pixels(normalised=True).images(seen, values)
 
 
 def parameter_names(layer: str) -> tuple[str, str]:
@@ -100,21 +99,3 @@ def parameter_names(layer: str) -> tuple[str, str]:
 def _probe(seen: Observation) -> Tensor:
     like = torch.empty(0, device=seen.device, dtype=seen.dtype)
     return random.uniform((2, *seen.input_shape), random.generator(0, "probe"), like=like)
-
-
-def _received(seen: Observation, layers: dict[str, nn.Linear]) -> dict[str, list[Tensor]]:
-    """What each layer receives for a probe: the order of execution decides, not that of registration."""
-    found: dict[str, list[Tensor]] = {}
-
-    def record(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(_module: nn.Module, received: tuple[Tensor, ...]) -> None:
-            found.setdefault(name, []).append(received[0])
-
-        return hook
-
-    state = {name: buffer.clone() for name, buffer in seen.model.named_buffers()}
-    with ExitStack() as stack, torch.no_grad():
-        for name, layer in layers.items():
-            stack.callback(layer.register_forward_pre_hook(record(name)).remove)
-        torch.func.functional_call(seen.model, state, (_probe(seen),))
-    return found

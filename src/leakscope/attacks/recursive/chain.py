@@ -6,26 +6,18 @@ layer only, and everything between two layers can be undone.
 
 from __future__ import annotations
 
-import copy
-from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
+from leakscope import networks
 from leakscope.attacks.recursive.activations import invertible, undo
 from leakscope.errors import UnsuitableError
-from leakscope.matching.structured.tracing import is_normalise, trace
-from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.networks import Step, normalisation_constants
 
-_POINTWISE: dict[Any, type[nn.Module]] = {
-    torch.sigmoid: nn.Sigmoid, functional.sigmoid: nn.Sigmoid, "sigmoid": nn.Sigmoid,
-    torch.tanh: nn.Tanh, functional.tanh: nn.Tanh, "tanh": nn.Tanh,
-}  # fmt: skip
-_RESHAPES: tuple[Any, ...] = (torch.flatten, torch.reshape, "flatten", "reshape", "view", "contiguous")
 _RESHAPING = (nn.Flatten, nn.Unflatten, nn.Identity)
 _DROPOUT = nn.modules.dropout._DropoutNd
 
@@ -115,99 +107,52 @@ class _Walk:
 
 def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> Chain:
     """The chain at the beginning of `model`, which is not run in the caller's copy."""
-    reference = next(model.parameters(), torch.zeros(()))
-    example = torch.full((2, *input_shape), 0.5, device=reference.device, dtype=reference.dtype)
     try:
-        traced = trace(copy.deepcopy(model), example)
-    except Unsupported as error:
+        found = networks.take_apart(model, input_shape)
+    except UnsuitableError as error:
         raise UnsuitableError(
             f"rgap must take the network apart, but {error}; use inverting-gradients or dlg"
         ) from error
     walk = _Walk()
-    uses = _uses(traced.model, traced.graph)
-    node = next(one for one in traced.graph.nodes if one.op == "placeholder")
-    reason: str | None = None
-    while reason is None:
-        following = [user for user in node.users if not _asks_shape(user)]
-        if len(following) != 1:
-            reason = f"the output of {node.name!r} is used {len(following)} times (a residual or a branch)"
-        elif following[0].op == "output":
-            break
-        else:
-            node, before = following[0], node
-            shapes = tuple(tuple(traced.values[one].shape[1:]) for one in (before, node))
-            reason = _step(walk, traced.model, node, shapes, uses)
+    reasons = (_take(walk, step) for step in found.steps)
+    reason = next((one for one in reasons if one is not None), found.reason)
     walk.close()
     return Chain(tuple(walk.blocks), input_shape, walk.entry, walk.constants, reason)
 
 
-def _step(
-    walk: _Walk, model: nn.Module, node: fx.Node, shapes: tuple[tuple[int, ...], ...], uses: Counter[int]
-) -> str | None:
-    """Take one node into the walk, or say why it cannot be undone."""
-    if len([one for one in node.all_input_nodes if not _is_number(one)]) != 1:
-        return f"{node.name!r} joins several values (a residual or a computed weight)"
-    if node.op != "call_module":
-        return _function(walk, node)
-    module = model.get_submodule(str(node.target))
-    if isinstance(module, (nn.Linear, nn.Conv2d)):
-        reason = _layer_trouble(module, shapes[0], uses)
+def _take(walk: _Walk, step: Step) -> str | None:
+    """Take one step into the walk, or say why it cannot be undone."""
+    layer = step.layer
+    if isinstance(layer, (nn.Linear, nn.Conv2d)):
+        reason = _layer_trouble(layer, step)
         if reason is None:
-            walk.add(Block(str(node.target), module, shapes[0], shapes[1]))
-        return reason and f"{node.target!r} {reason}"
-    if is_normalise(module) and not walk.blocks and not walk.activations:
-        walk.constants = (module.get_buffer("mean"), module.get_buffer("std"))
+            walk.add(Block(step.name, layer, step.in_shape, step.out_shape))
+        return reason and f"{step.name!r} {reason}"
+    constants = None if layer is None else normalisation_constants(layer)
+    if constants is not None and not walk.blocks and not walk.activations:
+        if not _normalises(constants, step):
+            return f"{step.name!r} holds a mean and a std and does something else with them"
+        walk.constants = constants
         return None
-    if isinstance(module, _RESHAPING) or (isinstance(module, _DROPOUT) and not module.training):
+    if isinstance(layer, _RESHAPING) or (isinstance(layer, _DROPOUT) and not layer.training):
         return None
-    if invertible(module):
-        walk.activations.append(module)
+    if layer is not None and invertible(layer):
+        walk.activations.append(layer)
         return None
-    return f"{node.target!r} ({module}) cannot be undone"
+    return f"{step.name!r} cannot be undone" if layer is None else f"{step.name!r} ({layer}) cannot be undone"
 
 
-def _function(walk: _Walk, node: fx.Node) -> str | None:
-    if node.target in _RESHAPES:
-        return None
-    if node.target is functional.leaky_relu:
-        slope = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
-        activation: nn.Module = nn.LeakyReLU(float(slope))  # type: ignore[arg-type]
-    elif node.target in _POINTWISE:
-        activation = _POINTWISE[node.target]()
-    else:
-        return f"{node.name!r} cannot be undone"
-    if not invertible(activation):
-        return f"{node.name!r} cannot be undone"
-    walk.activations.append(activation)
-    return None
+def _normalises(constants: tuple[Tensor, Tensor], step: Step) -> bool:
+    received = step.received
+    mean, std = (part.to(received).reshape(-1, *[1] * (received.ndim - 2)) for part in constants)
+    return torch.allclose((received - mean) / std, step.returned, rtol=1e-4, atol=1e-5)
 
 
-def _layer_trouble(layer: nn.Linear | nn.Conv2d, in_shape: tuple[int, ...], uses: Counter[int]) -> str | None:
-    if uses[id(layer.weight)] > 1:
+def _layer_trouble(layer: nn.Linear | nn.Conv2d, step: Step) -> str | None:
+    if step.shared:
         return "shares its weights with another layer"
     if isinstance(layer, nn.Linear):
-        return None if len(in_shape) == 1 else f"is applied along an axis of {list(in_shape)}"
+        return None if len(step.in_shape) == 1 else f"is applied along an axis of {list(step.in_shape)}"
     if layer.groups != 1 or layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         return "must have one group and be padded with a number of zeros"
     return None
-
-
-def _uses(model: nn.Module, graph: fx.Graph) -> Counter[int]:
-    """How often each parameter is used in the forward pass."""
-    found: Counter[int] = Counter()
-    for node in graph.nodes:
-        if node.op == "call_module":
-            found.update(id(value) for value in model.get_submodule(str(node.target)).parameters())
-        elif node.op == "get_attr":
-            path, _, name = str(node.target).rpartition(".")
-            found[id(getattr(model.get_submodule(path), name, None))] += 1
-    return found
-
-
-def _asks_shape(node: fx.Node) -> bool:
-    return node.target in ("size", "dim") or (node.target is getattr and node.args[1] == "shape")
-
-
-def _is_number(node: fx.Node) -> bool:
-    """Whether a node computes a size rather than a value."""
-    return _asks_shape(node) or (bool(node.all_input_nodes) and all(_is_number(one) for one in node.all_input_nodes))

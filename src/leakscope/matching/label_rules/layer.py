@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from leakscope.errors import UnsuitableError
 from leakscope.matching.label_rules.tail import check_loss, feeds_logits
 from leakscope.matching.replays import gradient_factor
-from leakscope.networks import noise_inputs
-from leakscope.suspicion import find_head, is_cross_entropy
+from leakscope.networks import find_head, noise_inputs
 from leakscope.types import Observation
 
 
@@ -36,7 +35,7 @@ def find_last_layer(seen: Observation) -> tuple[str, nn.Linear]:
 
 def check_readable(seen: Observation) -> None:
     """Refuse a loss whose gradient does not tell labels, before any is read."""
-    if not is_cross_entropy(seen.loss):
+    if not seen.task.is_cross_entropy:
         check_loss(seen, find_last_layer(seen)[1])
 
 

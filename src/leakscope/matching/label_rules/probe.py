@@ -6,14 +6,14 @@ than white noise: on an untrained ResNet20-4 it raised counted labels from 97.5 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from leakscope import rng as random
 from leakscope.matching.label_rules.layer import find_last_layer
+from leakscope.networks import run
 from leakscope.types import Observation
 
 _EXAMPLES = 16
@@ -60,17 +60,15 @@ class Probe:
 
 def probe(seen: Observation) -> Probe:
     """Run the network on made-up images; neither its state nor global randomness changes."""
-    _name, layer = find_last_layer(seen)
+    name, layer = find_last_layer(seen)
     images = made_up_images(seen, random.generator(0, "label probe"))
     received: list[Tensor] = []
 
-    def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        received.append(inputs[0].detach())
+    def record(_name: str, inputs: tuple[Tensor, ...]) -> None:
+        received.append(inputs[0])
 
-    state = {name: value.clone() for name, value in seen.model.named_buffers()}
-    with ExitStack() as stack, torch.no_grad():
-        stack.callback(layer.register_forward_pre_hook(hook).remove)
-        output = torch.func.functional_call(seen.model, state, (images,))
+    with torch.no_grad():
+        output = seen.task.check_output(run(seen.model, images, layers=[name], before=record))
     return Probe(output.softmax(1), received[-1].reshape(-1, layer.in_features))
 
 

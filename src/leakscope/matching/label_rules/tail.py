@@ -8,7 +8,6 @@ negative for label 1 and positive for label 0, as that of a logistic loss is.
 from __future__ import annotations
 
 import warnings
-from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +16,7 @@ from torch.nn import functional
 from leakscope import rng as random
 from leakscope.errors import UnsuitableError
 from leakscope.matching.label_rules.soft import probabilities
-from leakscope.networks import noise_inputs
-from leakscope.suspicion import is_cross_entropy
+from leakscope.networks import noise_inputs, run
 from leakscope.types import Loss, Observation
 
 _EXAMPLES = 4
@@ -48,13 +46,13 @@ def check_loss(seen: Observation, layer: nn.Module) -> None:
 
 def check_takes_labels(seen: Observation) -> None:
     """Refuse a loss that cannot be replayed with labels as they are inferred: whole numbers [n]."""
-    if not is_cross_entropy(seen.loss):
+    if not seen.task.is_cross_entropy:
         _try(seen, _forms(seen)[0], "inferred labels are whole numbers [n]")
 
 
 def check_takes_probabilities(seen: Observation) -> None:
     """Refuse a loss that cannot be replayed with labels as they are optimised: probabilities [n, classes]."""
-    if not is_cross_entropy(seen.loss):
+    if not seen.task.is_cross_entropy:
         _try(seen, probabilities(_logits(seen)), "optimised labels are probabilities [n, classes]")
 
 
@@ -93,17 +91,16 @@ def _slope(seen: Observation, layer: nn.Module, loss: Loss, targets: Tensor) -> 
     """∂loss/∂output of `layer` [examples, classes] where it is called once; neither model nor randomness changes."""
     put: list[Tensor] = []
 
-    def replaced(_module: nn.Module, _received: object, output: Tensor) -> Tensor:
+    def replace(_name: str, output: Tensor) -> Tensor:
         rng = random.generator(0, "made-up logits")
         put.append((_SIZE * random.normal(tuple(output.shape), rng, like=output)).requires_grad_())
         return put[-1]
 
+    names = [name for name, module in seen.model.named_modules() if module is layer]
     state = {name: value.detach() for name, value in seen.model.named_parameters()}
-    state |= {name: value.clone() for name, value in seen.model.named_buffers()}
     inputs = noise_inputs(seen.model, seen.input_shape, count=_EXAMPLES)
-    with ExitStack() as stack, torch.enable_grad():
-        stack.callback(layer.register_forward_hook(replaced).remove)
-        output = torch.func.functional_call(seen.model, state, (inputs,))
+    with torch.enable_grad():
+        output = seen.task.check_output(run(seen.model, inputs, parameters=state, layers=names, after=replace))
         if len(put) != 1:
             return None
         found = torch.autograd.grad(loss(output, targets), put[0])[0]

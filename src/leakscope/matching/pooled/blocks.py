@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from leakscope import networks
 from leakscope.errors import UnsuitableError
-from leakscope.models.normalise import Normalise
+from leakscope.networks import normalisation_constants
 from leakscope.types import Observation
 
 # An activation that rounding has carried to the edge of its range has no inverse there.
@@ -80,39 +81,32 @@ def take_apart(seen: Observation) -> tuple[list[Block], str]:
     Raises:
         UnsuitableError: The network begins otherwise, or an update of these layers is missing.
     """
-    layers = list(_layers(seen.model))
-    blocks: list[Block] = []
     shape, mean, deviation = _checked_shape(seen), 0.0, 1.0
-    while layers:
-        name, layer = layers.pop(0)
+    steps = list(networks.take_apart(seen.model, seen.input_shape).steps)
+    passed, blocks = [type(step.layer).__name__ for step in steps], []
+    while steps:
+        step = steps.pop(0)
+        layer = step.layer
+        if layer is None or step.shared:
+            break
         if isinstance(layer, nn.Flatten | nn.Identity | nn.Dropout):
             continue
-        if isinstance(layer, Normalise) and not blocks:
-            mean, deviation = layer.mean.double()[:, None, None], layer.std.double()[:, None, None]
+        constants = normalisation_constants(layer)
+        if constants is not None and not blocks:
+            mean, deviation = (part.double().reshape(-1, 1, 1) for part in constants)
         elif isinstance(layer, nn.Linear) and blocks:
-            _check_shared(seen, blocks, name, layer)
-            return blocks, name
-        elif isinstance(layer, nn.Conv2d) and len(layers) >= 2:
-            (_, activation), (_, pool) = layers.pop(0), layers.pop(0)
-            block = _block(
-                name, layer, shape=shape, bend=_bend(activation), side=_side(pool), mean=mean, deviation=deviation
-            )
-            blocks.append(block)
+            _check_shared(seen, blocks, step.name, layer)
+            return blocks, step.name
+        elif isinstance(layer, nn.Conv2d) and len(steps) >= 2:
+            bend, side = _bend(steps.pop(0).layer), _side(steps.pop(0).layer)
+            blocks.append(_block(step.name, layer, shape=shape, bend=bend, side=side, mean=mean, deviation=deviation))
             shape, mean, deviation = blocks[-1].pooled_shape, 0.0, 1.0
         else:
             break
     raise UnsuitableError(
         "reading through max pooling needs blocks of convolution, activation and max pooling, then a linear layer; "
-        f"got {type(seen.model).__name__} of {[type(layer).__name__ for _, layer in _layers(seen.model)]}"
+        f"got {type(seen.model).__name__} of {passed}"
     )
-
-
-def _layers(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    if not isinstance(model, nn.Sequential):
-        yield prefix.removesuffix("."), model
-        return
-    for name, child in model.named_children():
-        yield from _layers(child, f"{prefix}{name}.")
 
 
 def _checked_shape(seen: Observation) -> tuple[int, int, int]:
@@ -156,7 +150,7 @@ def _windows(height: int, width: int, side: int) -> Tensor:
     return torch.stack(members, 1)
 
 
-def _bend(layer: nn.Module) -> Bend:
+def _bend(layer: nn.Module | None) -> Bend:
     if isinstance(layer, nn.Sigmoid):
         return Bend(torch.sigmoid, torch.logit, lambda h: h * (1 - h), 0.0, 1.0)
     if isinstance(layer, nn.Tanh):
@@ -172,7 +166,7 @@ def _bend(layer: nn.Module) -> Bend:
     )
 
 
-def _side(layer: nn.Module) -> int:
+def _side(layer: nn.Module | None) -> int:
     size = layer.kernel_size if isinstance(layer, nn.MaxPool2d) else None
     if isinstance(size, Sequence) and len(set(size)) == 1:
         size = size[0]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from leakscope.matching.structured import pointwise, pooling, shaping
 from leakscope.matching.structured.calls import options, pair, source
@@ -17,9 +17,9 @@ from leakscope.matching.structured.unsupported import Unsupported
 Rule = Callable[[Traced, fx.Node], list[Op]]
 
 
-def normalise(module: nn.Module) -> list[Op]:
+def normalise(mean: Tensor, std: Tensor) -> list[Op]:
     """(x − mean)/std with one constant per channel."""
-    mean, std = (getattr(module, name).detach().reshape(-1, 1, 1) for name in ("mean", "std"))
+    mean, std = (constants.detach().reshape(-1, 1, 1) for constants in (mean, std))
     return [shaping.Shift(-mean), shaping.Scale(1 / std)]
 
 

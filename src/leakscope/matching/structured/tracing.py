@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 
+from leakscope import networks
+from leakscope.errors import UnsuitableError
 from leakscope.matching.structured.scratch import Scratch
 from leakscope.matching.structured.unsupported import Unsupported
 
@@ -33,34 +34,16 @@ class Traced:
         return self.model.get_submodule(str(node.target))
 
 
-class _Tracer(fx.Tracer):
-    """Stops at torch's own layers and at input normalisation, looks inside everything else."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return is_normalise(m) or super().is_leaf_module(m, module_qualified_name)
-
-
-def is_normalise(module: nn.Module) -> bool:
-    """Whether this is (x − mean)/std with one constant per channel, as our models begin."""
-    buffers = dict(module.named_buffers())
-    return type(module).__name__ == "Normalise" and buffers.keys() >= {"mean", "std"} and not list(module.parameters())
-
-
 def trace(model: nn.Module, example: Tensor) -> Traced:
     """Trace `model` and run it on two copies of the first example.
 
     Two, so that an axis that is not the batch cannot be mistaken for it.
     """
-    _refuse_hooks(model)
     probe = example[:1].detach().expand(2, *example.shape[1:]).clone()
     try:
-        graph = _Tracer().trace(model)
-        recorder = fx.Interpreter(model, garbage_collect_values=False, graph=graph)
-        with torch.no_grad():
-            recorder.run(probe)
-    except Exception as error:  # whatever the caller's forward raises means the same to us
-        raise Unsupported(f"the forward pass cannot be traced: {type(error).__name__}: {error}") from error
-    values = dict(recorder.env)
+        graph, values = networks.trace(model, probe)
+    except UnsuitableError as error:
+        raise Unsupported(str(error)) from error
     names = {id(p): name for name, p in model.named_parameters() if p.requires_grad}
     return Traced(model, graph, values, _constants(graph), names, len(example))
 
@@ -72,10 +55,3 @@ def _constants(graph: fx.Graph) -> frozenset[fx.Node]:
         if node.op not in ("placeholder", "output") and all(arg in found for arg in node.all_input_nodes):
             found.add(node)
     return frozenset(found)
-
-
-def _refuse_hooks(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-        if any(hooks):
-            raise Unsupported(f"layer {name or 'root'!r} carries hooks, which a compiled network would not call")

@@ -12,8 +12,9 @@ from torch.nn import functional
 from leakscope.matching.structured import layers, pointwise, rules
 from leakscope.matching.structured.arithmetic import ARITHMETIC, arithmetic
 from leakscope.matching.structured.op import Op
-from leakscope.matching.structured.tracing import Traced, is_normalise
+from leakscope.matching.structured.tracing import Traced
 from leakscope.matching.structured.unsupported import Unsupported
+from leakscope.networks import normalisation_constants
 
 SIGMOID = rules.smooth(torch.sigmoid, pointwise.sigmoid_slopes)
 TANH = rules.smooth(torch.tanh, pointwise.tanh_slopes)
@@ -69,8 +70,9 @@ def translate(traced: Traced, node: fx.Node) -> list[Op]:
     """The layers, in order, that compute this node from its inputs ([] for identity)."""
     if node.op == "call_module":
         module = traced.module(node)
-        if is_normalise(module):
-            return rules.normalise(module)
+        constants = normalisation_constants(module)
+        if constants is not None:
+            return rules.normalise(*constants)
         rule, what = MODULES.get(type(module)), type(module).__name__
     else:
         rule, what = CALLS.get(node.target), str(getattr(node.target, "__name__", node.target))

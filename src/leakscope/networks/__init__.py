@@ -1,0 +1,43 @@
+"""The network as an attacker can use it: a private copy, run without side effects, and taken to its layers."""
+
+from __future__ import annotations
+
+from leakscope.networks.chain import Chain, Step, take_apart, trace
+from leakscope.networks.forward import received_by, run
+from leakscope.networks.freeze import batch_statistics, check_weights, copy_network, freeze, strip
+from leakscope.networks.layers import (
+    InputNormalisation,
+    find_head,
+    find_normalisation,
+    is_normalisation,
+    norm_layers,
+    norm_statistics,
+    normalisation_constants,
+)
+from leakscope.networks.settle import Settled, check_output, noise_inputs, settle, tokens_refused
+
+__all__ = [
+    "Chain",
+    "InputNormalisation",
+    "Settled",
+    "Step",
+    "batch_statistics",
+    "check_output",
+    "check_weights",
+    "copy_network",
+    "find_head",
+    "find_normalisation",
+    "freeze",
+    "is_normalisation",
+    "noise_inputs",
+    "norm_layers",
+    "norm_statistics",
+    "normalisation_constants",
+    "received_by",
+    "run",
+    "settle",
+    "strip",
+    "take_apart",
+    "tokens_refused",
+    "trace",
+]
