@@ -161,7 +161,7 @@ def test_a_file_of_pictures_by_any_names(tmp_path: Path, names: tuple[str, str])
     assert data.load(path, indices=[5]).targets.tolist() == [3], "as they lie in the file, none set apart"
     assert torch.equal(data.load(path, split="all").inputs, batch.inputs)
     facts = data.info(path)
-    assert (facts.num_classes, facts.channels, facts.image_size, facts.input_shape) == (4, 3, None, (3, 4, 5))
+    assert (facts.num_classes, facts.channels, facts.image_size, facts.input_shape) == (4, 3, (4, 5), (3, 4, 5))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from leakscope.matching.latent import Latent, LatentMoments, TunedWeights
 from leakscope.matching.trial import Trial
 from leakscope.matching.variables import stack_groups
 from leakscope.priors import Prior, smooth_prior
-from leakscope.priors.convolutional import ConvDecoder, initialised
+from leakscope.priors.convolutional import ConvDecoder, initialise
 from tiny import batch_of, dense, seen_of
 
 SEEN = seen_of(dense(), batch_of([1]))
@@ -19,7 +19,7 @@ SEEN = seen_of(dense(), batch_of([1]))
 
 def small():
     decoder = ConvDecoder((1, 6, 6), latent=5, width=3)
-    return Prior(decoder, initialised(decoder.shapes(), rng.generator(0)))
+    return Prior(decoder, initialise(decoder.shapes(), rng.generator(0)))
 
 
 PRIORS = {"trained": small(), "smooth": smooth_prior(cutoff=3)}

@@ -8,14 +8,14 @@ import torch
 from leakscope import rng
 from leakscope.errors import BadInputError, UnsuitableError, UsageError
 from leakscope.priors import Prior, describe, recognise, smooth_prior
-from leakscope.priors.convolutional import ConvDecoder, initialised
+from leakscope.priors.convolutional import ConvDecoder, initialise
 
 LIKE = torch.empty(0)
 
 
 def small(shape=(1, 12, 12), *, seed=0):
     decoder = ConvDecoder(shape, latent=6, width=4)
-    return Prior(decoder, initialised(decoder.shapes(), rng.generator(seed)), "a test")
+    return Prior(decoder, initialise(decoder.shapes(), rng.generator(seed)), "a test")
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 25, 25), (1, 28, 28), (3, 32, 32), (3, 64, 64), (1, 10, 20)])
@@ -27,7 +27,7 @@ def test_the_trainable_decoder_fits_any_size(shape):
     assert 0 <= float(images.min()) < float(images.max()) <= 1
     decoder = prior.architecture
     assert isinstance(decoder, ConvDecoder)
-    mean, spread = decoder.encode(initialised(decoder.encoder_shapes(), rng.generator(2)), images)
+    mean, spread = decoder.encode(initialise(decoder.encoder_shapes(), rng.generator(2)), images)
     assert mean.shape == spread.shape == (3, 6)
 
 

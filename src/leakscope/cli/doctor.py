@@ -8,8 +8,15 @@ import platform
 
 import typer
 
-EXTRAS = {"lpips": "lpips", "torchvision": "torchvision", "flower": "flwr", "dp": "opacus", "he": "tenseal",
-          "search": "optuna", "prior": "cma"}  # fmt: skip
+EXTRAS = {
+    "lpips": "lpips",
+    "torchvision": "torchvision",
+    "flower": "flwr",
+    "dp": "opacus",
+    "he": "tenseal",
+    "search": "optuna",
+    "prior": "cma",
+}
 
 
 def doctor(as_json: bool = typer.Option(False, "--json", help="Print as JSON.")) -> None:

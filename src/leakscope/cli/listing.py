@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 
 import typer
@@ -47,4 +46,4 @@ def _tables() -> dict[str, dict[str, str]]:
 
 
 def _first_line(function: object) -> str:
-    return (inspect.getdoc(function) or "").splitlines()[0]
+    return (function.__doc__ or "").strip().partition("\n")[0]

@@ -132,7 +132,7 @@ def _table(found: LeakageProfile) -> list[str]:
         for leak in found.layers
     ]
     widths = [max(len(row[place]) for row in [head, *rows]) for place in range(len(head))]
-    lines = ["  ".join(_padded(row, widths)) for row in [head, *rows]]
+    lines = ["  ".join(_pad(row, widths)) for row in [head, *rows]]
     unit = "" if found.everything.psnr is None else " dB"
     summary = f"everything: {_cell(found.everything)}{unit}, blind guess: {found.baseline:.1f} dB"
     return [*lines, "", f"{summary}, scenario {found.scenario}", found.verdict(), *_reasons(found)]
@@ -150,7 +150,7 @@ def _reasons(found: LeakageProfile) -> list[str]:
     return [f"no evidence ({', '.join(selections)}): {reason}" for reason, selections in groups.items()]
 
 
-def _padded(row: list[str], widths: list[int]) -> list[str]:
+def _pad(row: list[str], widths: list[int]) -> list[str]:
     return [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from leakscope.data.roots import candidates
+from leakscope.data.sets import candidates
 from leakscope.data.source import MAX_BYTES, Source, from_arrays
 from leakscope.errors import BadInputError
 

@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from leakscope.data.roots import candidates
+from leakscope.data.sets import candidates
 from leakscope.data.source import MAX_BYTES, Source, from_arrays
 from leakscope.errors import BadInputError
 

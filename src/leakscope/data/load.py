@@ -16,10 +16,8 @@ from leakscope.data.folders import open_folder
 from leakscope.data.idx import FOLDERS, find_idx, open_idx
 from leakscope.data.npz import open_npz
 from leakscope.data.own import is_own, open_own
-from leakscope.data.roots import candidates, search_roots
-from leakscope.data.selection import select
-from leakscope.data.sets import FOLDER_PREFIX, SETS, SetInfo, lookup, ways_to_get
-from leakscope.data.source import Source, join
+from leakscope.data.sets import FOLDER_PREFIX, SETS, SetInfo, candidates, lookup, search_roots, ways_to_get
+from leakscope.data.source import Source, join, select
 from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
 from leakscope.types import Batch, PictureSize, height_width
 
@@ -79,7 +77,7 @@ def load(
         size = height_width(size, largest=_LARGEST_SIDE)
     source = open_set(name, split, size=size, root=root, bounds=bounds, allow_code=allow_code)
     chosen = select(len(source), indices=indices, count=count, seed=seed)
-    return Batch(_resized(source.read(chosen), size), source.targets[chosen], source.bounds)
+    return Batch(_resize(source.read(chosen), size), source.targets[chosen], source.bounds)
 
 
 def info(name: str, *, root: Root = None, bounds: str | None = None, allow_code: bool = False) -> SetInfo:
@@ -108,7 +106,7 @@ def _describe_own(name: str, source: Source) -> SetInfo:
         "data of your own",
         num_classes=int(source.targets.max()) + 1,
         channels=shape[0] if is_picture else 0,
-        image_size=shape[1] if is_picture and shape[1] == shape[2] else None,
+        image_size=(shape[1], shape[2]) if is_picture else None,
         bounds=source.bounds,
         input_shape=shape,
     )
@@ -151,7 +149,7 @@ def open_set(
     if split == "all":
         return _open_all(name, size=size, root=root)
     if is_folder(name):
-        return open_folder(_own_folder(name), split, size=size)
+        return open_folder(_find_folder(name), split, size=size)
     facts = lookup(name)
     if name in _EMBEDDED:
         return _EMBEDDED[name](split)
@@ -160,7 +158,7 @@ def open_set(
         raise MissingDataError(
             f"the data set {name!r} ({split}) is not on this machine. Ways to get it:{ways_to_get(facts)}"
         )
-    return _checked(source, facts)
+    return _check_known_labels(source, facts)
 
 
 def _check_resizable(name: str, source: Source) -> Source:
@@ -169,7 +167,7 @@ def _check_resizable(name: str, source: Source) -> Source:
     return source
 
 
-def _checked(source: Source, facts: SetInfo) -> Source:
+def _check_known_labels(source: Source, facts: SetInfo) -> Source:
     largest = int(source.targets.max())
     # Folders come in variants with more or fewer classes: `info` counts them.
     if largest >= facts.num_classes and facts.name not in _PICTURE_FOLDERS:
@@ -191,7 +189,7 @@ def _open_all(name: str, *, size: PictureSize | None, root: Root) -> Source:
         raise
 
 
-def _own_folder(name: str) -> Path:
+def _find_folder(name: str) -> Path:
     folder = Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
     if not folder.is_dir():
         raise MissingDataError(
@@ -214,8 +212,8 @@ def _find(facts: SetInfo, split: str, *, size: PictureSize | None, root: Root) -
     return None
 
 
-def _resized(images: Tensor, size: PictureSize | None) -> Tensor:
+def _resize(images: Tensor, size: PictureSize | None) -> Tensor:
     if size is None or images.shape[-2:] == height_width(size):
         return images
-    resized = functional.interpolate(images, height_width(size), mode="bilinear", align_corners=False, antialias=True)
-    return resized.clamp(0, 1)
+    changed = functional.interpolate(images, height_width(size), mode="bilinear", align_corners=False, antialias=True)
+    return changed.clamp(0, 1)

@@ -1,4 +1,4 @@
-"""Arrays of inputs and labels in .npz files, read as any file that nobody vouches for.
+"""Arrays of inputs and labels in .npz files, read as any file that may come from anyone.
 
 A named set holds 8-bit pictures as x_train, y_train, x_test and y_test, or as x and y. A file of the user's
 own may also call one pair inputs and targets, or images and labels, and hold floats or rows of numbers.
@@ -19,7 +19,7 @@ from leakscope.files.opening import open_source
 
 Pair = tuple[str, str]
 
-# Labels in order, as many sets store them, compress a hundredfold: below this size that is no bomb.
+# Labels in order, as many sets store them, compress a hundredfold: below this size that is not a bomb.
 _RATIO_FLOOR = 2**20
 _BUDGET_MB = MAX_BYTES / 2**20
 _OWN_PAIRS = (("inputs", "targets"), ("x", "y"), ("images", "labels"))

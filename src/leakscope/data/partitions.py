@@ -44,10 +44,10 @@ def partition(
     if not 1 <= clients <= len(labels):
         raise UsageError(f"clients must be between 1 and the number of examples, {len(labels)}, got {clients}")
     if scheme == "iid":
-        return _sorted(iid(len(labels), clients, seed=seed))
+        return _sort(iid(len(labels), clients, seed=seed))
     if scheme == "by-class":
-        return _sorted(by_class(labels, clients, shards=shards, seed=seed))
-    return _sorted(dirichlet(labels, clients, alpha=alpha, seed=seed))
+        return _sort(by_class(labels, clients, shards=shards, seed=seed))
+    return _sort(dirichlet(labels, clients, alpha=alpha, seed=seed))
 
 
 def iid(examples: int, clients: int, *, seed: int = 0) -> list[Tensor]:
@@ -95,5 +95,5 @@ def _without_empty(parts: list[list[int]]) -> list[list[int]]:
     return parts
 
 
-def _sorted(parts: list[Tensor]) -> list[Tensor]:
+def _sort(parts: list[Tensor]) -> list[Tensor]:
     return [part.sort().values for part in parts]

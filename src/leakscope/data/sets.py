@@ -1,26 +1,27 @@
-"""The known sets: what they hold and every way to get them."""
+"""The known sets: what they hold, every way to get them, and where they may lie on this machine."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 
-from leakscope.errors import UsageError, suggest
+from leakscope.errors import MissingDataError, UsageError, suggest
 from leakscope.types import PictureSize
 
 _DIGITS = tuple("0123456789")
-_FASHION = (
-    "T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
-)  # fmt: skip
+_FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 @dataclass(frozen=True)
 class SetInfo:
-    """Facts about a set.
+    """Facts about a set; `image_size` is a side or (height, width), or None: pictures differ and need a `size`.
 
-    `image_size` is a side or (height, width), or None: pictures differ and need a `size`. Data of the user's own have
-    the `input_shape` that they have; `channels` is 0 where they are no pictures. `bounds` is the range of the inputs,
-    None for data without one.
+    Data of the user's own have the `input_shape` that they have; `channels` is 0 where they are not pictures.
+    `bounds` is the range of the inputs, None for data without one.
     """
 
     name: str
@@ -147,6 +148,7 @@ SETS = {
 }
 
 FOLDER_PREFIX = "folder:"
+VARIABLE = "LEAKSCOPE_DATA"
 
 
 def names() -> list[str]:
@@ -168,3 +170,23 @@ def lookup(name: str) -> SetInfo:
 def ways_to_get(info: SetInfo) -> str:
     """Return every way to get a set, one per line."""
     return "".join(f"\n  - {way}" for way in info.sources)
+
+
+def search_roots(root: str | PathLike[str] | None) -> list[Path]:
+    """Return the folders to search: `root` alone when given, else the one LEAKSCOPE_DATA names."""
+    if root is not None:
+        folder = Path(root).expanduser()
+        if not folder.is_dir():
+            raise MissingDataError(f"root={str(root)!r} is not a folder; give the folder that holds the data")
+        return [folder]
+    named = os.environ.get(VARIABLE)
+    return [Path(named).expanduser()] if named else []
+
+
+def candidates(roots: Sequence[Path], below: Sequence[str]) -> Iterator[Path]:
+    """Yield every existing root/below, in order; '' in `below` is the root itself."""
+    for root in roots:
+        for part in below:
+            path = root / part
+            if path.exists():
+                yield path

@@ -1,7 +1,8 @@
-"""What a reader of any format hands over: labels at once, pixels on demand."""
+"""What a reader of any format hands over, labels at once and pixels on demand, and which of it a caller wants."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from leakscope.errors import UsageError
+from leakscope.rng import generator
 
 # No reader allocates more than this for one file, whatever its header declares.
 MAX_BYTES = 2 << 30
@@ -73,3 +75,36 @@ def join(first: Source, second: Source) -> Source:
         return torch.cat(parts)[torch.tensor(early + late).argsort()]
 
     return Source(torch.cat([first.targets, second.targets]), read, first.bounds)
+
+
+def select(length: int, *, indices: Sequence[int] | Tensor | None, count: int | None, seed: int) -> list[int]:
+    """Return positions out of `length`: those asked for, `count` drawn by `seed`, or all."""
+    if indices is not None and count is not None:
+        raise UsageError("give indices or count, not both")
+    if count is not None:
+        _check_whole("count", count, largest=length)
+        return torch.randperm(length, generator=generator(seed, "data", "count"))[:count].tolist()
+    if indices is None:
+        return list(range(length))
+    chosen = _whole_numbers(indices)
+    wrong = [i for i in chosen if not 0 <= i < length]
+    if wrong or not chosen:
+        raise UsageError(f"indices must lie in 0 … {length - 1}, got {wrong[:5] if wrong else 'none'}")
+    return chosen
+
+
+def _check_whole(label: str, value: object, *, largest: int) -> None:
+    """Refuse anything but a whole number from 1 to `largest`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        raise UsageError(f"{label} must be a whole number from 1 to {largest}, got {value!r}")
+
+
+def _whole_numbers(indices: Sequence[int] | Tensor) -> list[int]:
+    values = indices.tolist() if isinstance(indices, Tensor) else indices
+    try:
+        # A mask of booleans would silently pick examples 0 and 1 over and over.
+        if any(isinstance(value, bool) for value in values):
+            raise TypeError
+        return [operator.index(value) for value in values]
+    except TypeError:
+        raise UsageError(f"indices must be a sequence of whole numbers, got {indices!r}") from None

@@ -1,4 +1,4 @@
-"""Reading and writing files of tensors that nobody vouches for.
+"""Reading and writing files of tensors from anyone.
 
 Whatever a file holds, loading it ends in a valid value or in one `BadInputError`: no code of the
 file runs, no more memory is taken than its size and the budget allow, nothing partial is returned.

@@ -50,7 +50,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
     # The target's name may already be as long as the file system allows.
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.tmp")
     try:
-        _write_synced(temporary, data)
+        _write_and_sync(temporary, data)
         os.replace(temporary, target)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ def _target_text(path: str | os.PathLike[str]) -> str:
         raise StorageError(str(error)) from None
 
 
-def _write_synced(temporary: Path, data: bytes) -> None:
+def _write_and_sync(temporary: Path, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o600)
@@ -86,7 +86,7 @@ def _write_synced(temporary: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable; file systems that cannot sync a folder are let be."""
+    """Make the rename itself durable; file systems that cannot sync a folder go without."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     with contextlib.suppress(OSError):

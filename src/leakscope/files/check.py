@@ -38,7 +38,7 @@ def check_update(
     _check_names(named, parameters, partial=partial)
     for name, value in named.items():
         _check_shape(name, value, named=named, parameters=parameters)
-    tensors = {name: _converted(name, named[name], parameters[name], log) for name in parameters if name in named}
+    tensors = {name: _convert(name, named[name], parameters[name], log) for name in parameters if name in named}
     for name, value in (tensors | buffers).items():
         _check_finite(name, value)
     for note in dict.fromkeys(log[start:]):
@@ -101,7 +101,7 @@ def _check_shape(name: str, value: Tensor, *, named: Tensors, parameters: Tensor
     raise BadInputError(f"tensor {show(name)}: expected shape {list(expected)}, got {list(actual)}; {hint}")
 
 
-def _converted(name: str, value: Tensor, parameter: Tensor, log: list[str]) -> Tensor:
+def _convert(name: str, value: Tensor, parameter: Tensor, log: list[str]) -> Tensor:
     if not value.is_floating_point():
         raise BadInputError(
             f"tensor {show(name)}: expected {parameter.dtype}, got {value.dtype}; "

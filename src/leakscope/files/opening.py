@@ -1,4 +1,4 @@
-"""Opening a file nobody vouches for: regular files only, bounded, every failure one typed error."""
+"""Opening a file that may come from anyone: regular files only, bounded, every failure one typed error."""
 
 from __future__ import annotations
 

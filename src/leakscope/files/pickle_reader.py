@@ -91,7 +91,7 @@ class Reader:
     def _global(self) -> None:
         name = f"{self._line()}.{self._line()}"
         if name not in CALLS and name not in VALUES and name not in STORAGE_CODES:
-            raise Refused(f"mentions {name!r}, which is no part of a file of tensors; nothing was run")
+            raise Refused(f"mentions {name!r}, which is not part of a file of tensors; nothing was run")
         self.stack.append(Global(name))
 
     def _text(self) -> None:
@@ -116,11 +116,11 @@ class Reader:
         # state_dict() carries version notes as attributes of its dictionary; they are not needed.
         self._pop()
         if not self.stack or not isinstance(self.stack[-1], dict):
-            raise Refused("sets attributes of something that is no dictionary")
+            raise Refused("sets attributes of something that is not a dictionary")
 
     def _store(self, pairs: list[Any]) -> None:
         if len(pairs) % 2 or not self.stack or not isinstance(self.stack[-1], dict):
-            raise Refused("assigns items to something that is no dictionary")
+            raise Refused("assigns items to something that is not a dictionary")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
             if not isinstance(key, _KEYS):
                 raise Refused(f"has a dictionary key of type {type(key).__name__}")
@@ -130,7 +130,7 @@ class Reader:
 
     def _extend(self, items: list[Any]) -> None:
         if not self.stack or not isinstance(self.stack[-1], list):
-            raise Refused("appends to something that is no list")
+            raise Refused("appends to something that is not a list")
         self.stack[-1].extend(items)
 
     def _put(self, slot: int) -> None:

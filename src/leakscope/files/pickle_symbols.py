@@ -66,7 +66,7 @@ class TensorSpec:
 def storage(pid: object) -> Storage:
     """Read a persistent id ('storage', type, key, location, count)."""
     if not isinstance(pid, tuple) or len(pid) != 5 or pid[0] != "storage":
-        raise Refused("refers to something that is no tensor storage")
+        raise Refused("refers to something that is not a tensor storage")
     _, kind, key, _, count = pid
     code = STORAGE_CODES.get(kind.name) if isinstance(kind, Global) else None
     if code is None:
@@ -113,7 +113,7 @@ def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 def _parameter(arguments: tuple[object, ...]) -> TensorSpec:
     if len(arguments) != 3 or not isinstance(arguments[0], TensorSpec):
-        raise Refused("rebuilds a parameter that is no tensor")
+        raise Refused("rebuilds a parameter that is not a tensor")
     return arguments[0]
 
 
@@ -125,7 +125,7 @@ def _dictionary(arguments: tuple[object, ...]) -> dict[object, object]:
 
 def _size(arguments: tuple[object, ...]) -> tuple[int, ...]:
     if len(arguments) != 1 or not _counts(arguments[0]):
-        raise Refused("builds a torch.Size that is no shape")
+        raise Refused("builds a torch.Size that is not a shape")
     return arguments[0]
 
 

@@ -69,7 +69,7 @@ def _read_header(source: Source) -> tuple[dict[str, Any], int]:
     if length > MAX_HEADER or length > source.size - 8:
         raise source.error(
             f"expected a header of at most {min(MAX_HEADER, source.size - 8):,} bytes, got a declared length "
-            f"of {length:,}; this is no intact safetensors file: write or copy it again"
+            f"of {length:,}; this is not an intact safetensors file: write or copy it again"
         )
     try:
         header = json.loads(

@@ -25,7 +25,7 @@ def delta(
 ) -> SharedUpdate:
     """Return the update Δ = after − before of two state dicts.
 
-    Running statistics, and integers, are no weights: they go to `buffers` with their value after
+    Running statistics and integers are not weights: they go to `buffers` with their value after
     training, which is what a client that shares its whole state sends.
 
     Example:

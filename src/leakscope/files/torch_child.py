@@ -90,7 +90,7 @@ def _select(torch: Any, loaded: Any, key: str | None) -> dict[str, Any]:
         pairs = [(str(index), value) for index, value in enumerate(chosen)]
     for name, value in pairs:
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
-            raise ValueError(f"tensor {name!r} is no plain dense tensor")
+            raise ValueError(f"tensor {name!r} is not a plain dense tensor")
     return dict(pairs)
 
 

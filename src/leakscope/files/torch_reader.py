@@ -58,7 +58,7 @@ def inspect_torch(source: Source) -> tuple[str | None, dict[str, TensorSpec]]:
         _check_sums(source, archive)
     _check_expansion(source, reader.tensors)
     key, specs = _choose(source, described)
-    return key, _named(source, specs)
+    return key, _check_names(source, specs)
 
 
 def _prefix(source: Source, archive: zipfile.ZipFile) -> str:
@@ -135,7 +135,7 @@ def _tensors_of(value: Any) -> dict[str, TensorSpec]:
     return {}
 
 
-def _named(source: Source, specs: dict[str, TensorSpec]) -> dict[str, TensorSpec]:
+def _check_names(source: Source, specs: dict[str, TensorSpec]) -> dict[str, TensorSpec]:
     for name in specs:
         if problem := name_problem(name):
             raise source.error(f"the tensor name {problem}; rename it before saving", tensor=name)

@@ -55,7 +55,8 @@ def _check_names(source: Source, members: list[zipfile.ZipInfo]) -> None:
         problem = name_problem(member.orig_filename)
         if problem or member.orig_filename != member.filename or member.is_dir():
             raise source.error(
-                f"the archive member {problem or 'is no plain file'}; write the file again", tensor=member.orig_filename
+                f"the archive member {problem or 'is not a plain file'}; write the file again",
+                tensor=member.orig_filename,
             )
         if member.filename in seen:
             raise source.error("the archive holds this member twice; write the file again", tensor=member.filename)

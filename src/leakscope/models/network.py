@@ -14,6 +14,7 @@ from leakscope.errors import UsageError
 from leakscope.models.build import build
 from leakscope.models.weights import load_weights
 from leakscope.networks import freeze, settle
+from leakscope.tasks import Task
 from leakscope.user_code import call, import_function, is_code, report_errors
 
 _EXPECTED = "package.module:function, a function without arguments that returns a torch.nn.Module"
@@ -32,6 +33,7 @@ def load_network(
     normalise: str | None = None,
     seed: int | None = None,
     options: Mapping[str, Any] | None = None,
+    task: Task | None = None,
     allow_code: bool = False,
 ) -> nn.Module:
     """Build the network that is attacked or audited; an option that would have no effect is refused.
@@ -44,6 +46,7 @@ def load_network(
         normalise: Constants of a reference network's first layer.
         seed: Seed of a reference network's weights; 0 unless given.
         options: Further options of `build`, for a reference network.
+        task: What the network is for; classification unless given.
         allow_code: Whether `name` comes from the command line, so that the user's own code may run.
 
     Raises:
@@ -62,7 +65,7 @@ def load_network(
     if weights is not None:
         load_weights(network, weights)
     if is_code(name):
-        _check_runs(name, network, shape)
+        _check_runs(name, network, shape, task)
     return network
 
 
@@ -81,9 +84,7 @@ def _build_reference(name: str, shape: tuple[int, ...], **options: Any) -> nn.Mo
             f"reference networks take images of shape channels,height,width, got inputs of shape {list(shape)}; "
             "for other inputs name a network of your own, package.module:function"
         )
-    if shape[1] != shape[2]:
-        raise UsageError(f"reference networks take square images, got {shape[1]}×{shape[2]}; bring them to one side")
-    return build(name, in_channels=shape[0], image_size=shape[1], **options)
+    return build(name, in_channels=shape[0], image_size=(shape[1], shape[2]), **options)
 
 
 def _build_own(name: str, *, has_weights: bool, allow_code: bool) -> nn.Module:
@@ -132,7 +133,7 @@ def _are_same(one: Tensor | None, other: Tensor | None) -> bool:
     return one.dtype == other.dtype and torch.equal(one, other)
 
 
-def _check_runs(name: str, network: nn.Module, shape: tuple[int, ...]) -> None:
+def _check_runs(name: str, network: nn.Module, shape: tuple[int, ...], task: Task | None) -> None:
     """Run the user's forward once, here, where any error it raises can be told in one line."""
     with report_errors(f"the network of {name!r} does not run on inputs of shape {list(shape)}", "mend its forward"):
-        settle(freeze(network)[0], shape)
+        settle(freeze(network)[0], shape, task=task)

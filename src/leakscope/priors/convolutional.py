@@ -27,7 +27,7 @@ class ConvDecoder:
     """Latent → linear → transposed convolutions that double the side → sigmoid; no normalisation.
 
     `width` is the number of channels of the last stage; every earlier one has twice as many. A
-    side that is no power-of-two multiple of the first one is cut from the next larger.
+    side that is not a power-of-two multiple of the first one is cut from the next larger.
     """
 
     image_shape: tuple[int, int, int]
@@ -90,7 +90,7 @@ class ConvDecoder:
         mean, spread = moments.chunk(2, 1)
         return mean, spread
 
-    def fitted(self, weights: Tensors, image_shape: tuple[int, ...]) -> tuple[ConvDecoder, Tensors]:
+    def fit(self, weights: Tensors, image_shape: tuple[int, ...]) -> tuple[ConvDecoder, Tensors]:
         """Only for the size it was trained on."""
         if image_shape != self.image_shape:
             raise UnsuitableError(
@@ -100,7 +100,7 @@ class ConvDecoder:
         return self, weights
 
 
-def initialised(shapes: Shapes, rng: Generator) -> dict[str, Tensor]:
+def initialise(shapes: Shapes, rng: Generator) -> dict[str, Tensor]:
     """Normal weights of variance 2/fan-in, zero biases."""
     return {name: _weight(name, shape, rng) for name, shape in shapes.items()}
 

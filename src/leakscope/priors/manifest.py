@@ -42,16 +42,20 @@ def describe(prior: Prior) -> tuple[dict[str, Tensor], dict[str, str]]:
             "the file a decoder was read from can be used as it is, and prior=smooth needs none"
         )
     manifest = Manifest(
-        format=1, decoder="convolutional", image_shape=decoder.image_shape, latent=decoder.latent,
-        width=decoder.width, about=prior.about,
-    )  # fmt: skip
+        format=1,
+        decoder="convolutional",
+        image_shape=decoder.image_shape,
+        latent=decoder.latent,
+        width=decoder.width,
+        about=prior.about,
+    )
     return {name: value.contiguous() for name, value in prior.weights.items()}, {KEY: manifest.model_dump_json()}
 
 
 def recognise(tensors: Tensors, metadata: Mapping[str, str], *, name: str = "the file") -> Prior:
     """The prior that `tensors` and `metadata` of `name` are: one of ours, or a known foreign decoder."""
     if KEY in metadata:
-        manifest = _parsed(metadata[KEY], name)
+        manifest = _parse(metadata[KEY], name)
         decoder = ConvDecoder(manifest.image_shape, manifest.latent, manifest.width)
         return Prior(decoder, dict(tensors), manifest.about)
     found = recognise_residual(tensors)
@@ -64,7 +68,7 @@ def recognise(tensors: Tensors, metadata: Mapping[str, str], *, name: str = "the
     return Prior(found, {key: value.to(torch.float32) for key, value in tensors.items()}, f"decoder from {name}")
 
 
-def _parsed(text: str, name: str) -> Manifest:
+def _parse(text: str, name: str) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:

@@ -25,7 +25,7 @@ class Architecture(Protocol):
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """[C, H, W] of the images; None until `fitted` where any size will do."""
+        """[C, H, W] of the images; None until `fit` where any size will do."""
         ...
 
     @property
@@ -41,7 +41,7 @@ class Architecture(Protocol):
         """Images [n, C, H, W] in [0, 1] for latents [n, *latent_shape], differentiable in both."""
         ...
 
-    def fitted(self, weights: Tensors, image_shape: tuple[int, ...]) -> tuple[Architecture, Tensors]:
+    def fit(self, weights: Tensors, image_shape: tuple[int, ...]) -> tuple[Architecture, Tensors]:
         """The same decoder for images of `image_shape`, or UnsuitableError where it has none."""
         ...
 
@@ -89,13 +89,13 @@ class Prior:
 
     def at(self, image_shape: tuple[int, ...], *, like: Tensor) -> Prior:
         """This prior for images of `image_shape`, on the device and in the dtype of `like`."""
-        return _placed(self, tuple(image_shape), like.dtype, like.device)
+        return _place(self, tuple(image_shape), like.dtype, like.device)
 
 
 @lru_cache(maxsize=16)
-def _placed(prior: Prior, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Prior:
-    """Cached by content: an attack decodes at every step and must not fit or hash anew."""
-    architecture, weights = prior.architecture.fitted(prior.weights, shape)
+def _place(prior: Prior, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Prior:
+    """Cached by content: an attack decodes at every step and must not fit or hash again."""
+    architecture, weights = prior.architecture.fit(prior.weights, shape)
     moved = {name: value.to(device=device, dtype=dtype) for name, value in weights.items()}
     return Prior(architecture, moved, prior.about)
 

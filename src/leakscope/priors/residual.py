@@ -29,7 +29,7 @@ Part = Literal["conv", "up", "block", "mixed", "out"]
 class ResidualDecoder:
     """Fully convolutional: a latent [c, h, w] becomes an image 2^ups times as large.
 
-    `layers` lists (number, kind) in order. Sizes that are no such multiple are cut from the next
+    `layers` lists (number, kind) in order. Sizes that are not such a multiple are cut from the next
     larger; grey images are the mean of the colours.
     """
 
@@ -74,13 +74,13 @@ class ResidualDecoder:
         """Images in [0, 1]: the decoder's output is already on that scale and is cut off there."""
         hidden = (latents / _REACH).tanh() * _REACH
         for number, part in self.layers:
-            hidden = _applied(part, {n: weights[f"{number}.{n}"] for n in self._layer(part)}, hidden)
+            hidden = _apply(part, {n: weights[f"{number}.{n}"] for n in self._layer(part)}, hidden)
         assert self.image_shape is not None
         colours, height, width = self.image_shape
         hidden = hidden[..., :height, :width]
         return (hidden if colours == 3 else hidden.mean(-3, keepdim=True)).clamp(0, 1)
 
-    def fitted(self, weights: Tensors, image_shape: tuple[int, ...]) -> tuple[ResidualDecoder, Tensors]:
+    def fit(self, weights: Tensors, image_shape: tuple[int, ...]) -> tuple[ResidualDecoder, Tensors]:
         """Any size, in colour or grey."""
         if len(image_shape) != 3 or image_shape[0] not in (1, 3):
             raise UnsuitableError(
@@ -125,7 +125,7 @@ def _conv(width: int) -> dict[str, tuple[int, ...]]:
     return {"weight": (width, width, 3, 3), "bias": (width,)}
 
 
-def _applied(part: Part, own: Tensors, hidden: Tensor) -> Tensor:
+def _apply(part: Part, own: Tensors, hidden: Tensor) -> Tensor:
     if part in ("conv", "out"):
         bare = functional.conv2d(hidden, own["weight"], own["bias"], padding=1)
         return bare.relu() if part == "conv" else bare
@@ -133,13 +133,13 @@ def _applied(part: Part, own: Tensors, hidden: Tensor) -> Tensor:
         larger = functional.interpolate(hidden, scale_factor=2.0, mode="nearest")
         return functional.conv2d(larger, own["weight"], padding=1)
     if part == "mixed":
-        hidden = hidden + _mixed(own, hidden)
+        hidden = hidden + _mix(own, hidden)
     inner = functional.conv2d(hidden, own["conv.0.weight"], own["conv.0.bias"], padding=1).relu()
     inner = functional.conv2d(inner, own["conv.2.weight"], own["conv.2.bias"], padding=1).relu()
     return (functional.conv2d(inner, own["conv.4.weight"], own["conv.4.bias"], padding=1) + hidden).relu()
 
 
-def _mixed(own: Tensors, hidden: Tensor) -> Tensor:
+def _mix(own: Tensors, hidden: Tensor) -> Tensor:
     wide = functional.conv2d(hidden, own["pool.0.weight"])
     normed = functional.group_norm(wide, _GROUPS, own["pool.1.weight"], own["pool.1.bias"])
     return functional.conv2d(normed.relu(), own["pool.3.weight"])

@@ -47,7 +47,7 @@ class Cosines:
         spectrum = weights["scale"] * latents
         return (weights["mean"] + weights["rows"] @ spectrum @ weights["columns"].mT).sigmoid()
 
-    def fitted(self, weights: Tensors, image_shape: tuple[int, ...]) -> tuple[Cosines, Tensors]:
+    def fit(self, weights: Tensors, image_shape: tuple[int, ...]) -> tuple[Cosines, Tensors]:
         """Cosines of the right length."""
         if self.image_shape == image_shape:
             return self, weights

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leakscope import rng as random
 from leakscope.errors import BadInputError, UsageError
-from leakscope.priors.convolutional import ConvDecoder, initialised
+from leakscope.priors.convolutional import ConvDecoder, initialise
 from leakscope.priors.prior import Prior
 from leakscope.tensors import detach
 
@@ -65,7 +65,7 @@ class Trainer:
     """Weights, Adam's moments and the number of steps taken; `state` holds all of it."""
 
     def __init__(self, images: Tensor, recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> None:
-        """Begin anew, or where `state` ended."""
+        """Begin at the start, or where `state` ended."""
         if images.ndim != 4 or len(images) == 0:
             raise BadInputError(f"a prior is trained on images [n, C, H, W], got {list(images.shape)}")
         self.images, self.recipe = images, recipe
@@ -76,7 +76,7 @@ class Trainer:
 
     def _begin(self) -> dict[str, Tensor]:
         rng = random.generator(self.recipe.seed, "prior", "weights")
-        weights = initialised(self._shapes(), rng)
+        weights = initialise(self._shapes(), rng)
         blank = {f"{moment}/{name}": torch.zeros_like(w) for moment in _MOMENTS for name, w in weights.items()}
         return {_STEP: torch.zeros((), dtype=torch.long), **{f"weight/{n}": w for n, w in weights.items()}, **blank}
 
