@@ -19,7 +19,7 @@ from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Distance, spread
 from leakscope.matching.engine import Keep
 from leakscope.matching.optimisers import Evaluation, Optimiser, State
-from leakscope.matching.penalties import Penalty, weight_at
+from leakscope.matching.penalties import Penalty
 from leakscope.matching.replays import Replay
 from leakscope.matching.routes import PlainRoute, Route, choose_route
 from leakscope.matching.trial import Trial
@@ -155,7 +155,7 @@ class _Joint:
                     variables={"inputs": inputs}, step=self.calls, steps=self.problem.steps,
                 )  # fmt: skip
                 (grad,) = torch.autograd.grad(penalty.value(trial).sum(), inputs)
-            weight = matching.new_full((len(matching),), weight_at(penalty, trial))
+            weight = matching.new_full((len(matching),), penalty.weight_at(trial))
             if penalty.relative:
                 weight = weight * matching.flatten(1).norm(dim=1) / grad.flatten(1).norm(dim=1).clamp_min(1e-30)
             total = total + grad * spread(weight, grad)
