@@ -181,7 +181,7 @@ def test_the_informed_attacker_weighs_all_rows_and_gets_closer_under_noise():
     seen = observe(model, SharedUpdate("gradient", noisy, num_examples=1), scenario="A", truth=batch)
     naive = fc_inversion()
     informed = gaussian_noise(1e-3).adapt(naive)
-    assert informed.combine == "least-squares"
+    assert informed == fc_inversion(combine="least-squares")
     errors = [float((attack.reconstruct(seen).inputs - batch.inputs).square().mean()) for attack in (naive, informed)]
     assert errors[1] < 0.8 * errors[0]
     assert prune(0.5).adapt(naive) == clip(1.0).adapt(naive) == naive

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from leakscope.matching.candidates import Pixels
+from leakscope.matching.candidates import Candidate, Pixels
 from leakscope.matching.distances import Cosine, SquaredL2
 from leakscope.matching.engine import run
 from leakscope.matching.lbfgs import LBFGS
@@ -36,7 +36,7 @@ def labels(groups: int, label: int = 2) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Scripted:
+class Scripted(Optimiser):
     """Visits given iterates, whatever the gradient says."""
 
     visits: tuple[torch.Tensor, ...]
@@ -51,7 +51,7 @@ class Scripted:
 
 
 @dataclass(frozen=True)
-class Poisoned:
+class Poisoned(Optimiser):
     """Turns one group's evaluations into NaN from a step on."""
 
     inner: Optimiser
@@ -214,8 +214,12 @@ def test_batch_normalisation_in_either_mode_is_matched_without_touching_the_mode
 
 
 @dataclass(frozen=True)
-class Dimmed:
+class Dimmed(Candidate):
     """Images through a learnt gain, with generated labels and a constant that must not move."""
+
+    @property
+    def generates_labels(self):
+        return True
 
     def start(self, seen, count, rng):
         like = torch.empty(0, dtype=seen.dtype)
@@ -232,9 +236,6 @@ class Dimmed:
 
     def soft_labels(self, seen, variables):
         return variables["logits"].softmax(-1)
-
-    def project(self, seen, variables):
-        return variables
 
     def describe(self, seen, variables):
         return (f"gain {float(variables['gain']):.3f}, offset {float(variables['fixed.offset']):.3f}",)
@@ -257,7 +258,7 @@ def test_a_population_is_measured_without_gradients():
     found = {}
 
     @dataclass(frozen=True)
-    class Population:
+    class Population(Optimiser):
         def states(self, evaluate, start, *, steps, project):
             found["many"] = evaluate.measure({"inputs": starts(5)})
             found["each"] = [evaluate.measure({"inputs": starts(5)[i : i + 1]}) for i in range(5)]

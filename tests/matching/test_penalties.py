@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.penalties import OutOfRange, TotalVariation, weight_at
+from leakscope.matching.magnitudes import InputNorm
+from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.trial import Trial
 from leakscope.rng import generator
 
@@ -15,7 +16,7 @@ def trial(x: torch.Tensor) -> Trial:
     return Trial(x, x, torch.zeros(x.shape[:2], dtype=torch.long), nn.Identity())
 
 
-@pytest.mark.parametrize("penalty", [TotalVariation(1.0), OutOfRange(1.0)], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("penalty", [TotalVariation(1.0), InputNorm(1.0)], ids=lambda p: type(p).__name__)
 def test_a_penalty_is_one_differentiable_number_per_group(penalty):
     x = (2 * torch.rand(2, 2, 1, 4, 3, generator=generator(0), dtype=torch.float64) - 0.5).requires_grad_()
     assert penalty.value(trial(x)).shape == (2,)
@@ -37,9 +38,9 @@ def test_total_variation_by_hand_and_independent_of_size():
 )
 def test_a_fitted_weight_grows_with_the_batch_and_falls_with_small_pictures(shape, weight):
     fitted = TotalVariation(0.5, relative=True, fitted=True)
-    assert weight_at(fitted, trial(torch.zeros(1, *shape))) == pytest.approx(weight)
-    assert weight_at(replace(fitted, fitted=False), trial(torch.zeros(1, *shape))) == 0.5
-    assert weight_at(OutOfRange(0.3), trial(torch.zeros(1, *shape))) == 0.3
+    assert fitted.weight_at(trial(torch.zeros(1, *shape))) == pytest.approx(weight)
+    assert replace(fitted, fitted=False).weight_at(trial(torch.zeros(1, *shape))) == 0.5
+    assert InputNorm(0.3).weight_at(trial(torch.zeros(1, *shape))) == 0.3
 
 
 def test_vectors_have_no_variation_and_still_a_gradient():
@@ -47,9 +48,3 @@ def test_vectors_have_no_variation_and_still_a_gradient():
     value = TotalVariation(1.0).value(trial(x))
     assert value.tolist() == [0.0, 0.0]
     assert torch.autograd.grad(value.sum(), x)[0].abs().max() == 0
-
-
-def test_out_of_range_is_zero_inside_and_squared_outside():
-    x = torch.tensor([[[[[0.0, 1.0], [0.5, 3.0]]]], [[[[-1.0, 1.0], [0.5, 0.5]]]]])
-    assert OutOfRange(1.0).value(trial(x)).tolist() == [1.0, 0.25]
-    assert OutOfRange(1.0, bounds=(-2.0, 4.0)).value(trial(x)).tolist() == [0.0, 0.0]

@@ -16,8 +16,8 @@ from leakscope.matching.engine import Outcome, run
 from leakscope.matching.problem import Part, Problem, plain_distance
 from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.variables import Variables, stack_groups
-from leakscope.matching.verdict import distance_of_zero, judge
-from leakscope.types import JointExamples, Observation, Reconstruction, Status
+from leakscope.matching.verdict import best_group, distance_of_zero, judge
+from leakscope.types import JointExamples, Observation, Reconstruction
 
 Members = tuple[tuple[int, ...], ...]
 
@@ -197,22 +197,12 @@ def _labels(found: Reconstruction) -> Tensor:
 
 
 def _choose(outcome: Outcome, alone: Sequence[Reconstruction]) -> Reconstruction:
-    """The restart to return: selected by observables only, a run that is evidence first, then the lowest distance."""
-    groups = range(len(outcome.images))
-    chosen = min(groups, key=lambda g: (outcome.status[g] is not Status.OK, outcome.distance[g].nan_to_num(torch.inf)))
-    labels = outcome.targets[chosen].clone()
+    """The best restart, with what was said of each update by itself."""
     # What holds of an update by itself, such as the warning of the one-batch approximation, holds of them together.
-    said = (*(note for one in alone for note in one.notes), *outcome.routes)
-    shared = sum(len(one.inputs) for one in alone) - len(labels)
-    return Reconstruction(
-        inputs=outcome.images[chosen].clone(),
-        targets=labels,
-        loss=float(outcome.distance[chosen]),
-        status=outcome.status[chosen],
-        history=tuple(outcome.history[:, chosen].tolist()),
-        evaluations=outcome.evaluations + sum(one.evaluations for one in alone),
-        notes=(
-            f"{len(alone)} updates, {len(labels)} different examples, {shared} recognised in a later epoch",
-            *dict.fromkeys(said),
-        ),
-    )
+    said = tuple(note for one in alone for note in one.notes)
+    found = best_group(outcome, range(len(outcome.images)), said).reconstruction
+    count, spent = len(found.inputs), sum(one.evaluations for one in alone)
+    shared = sum(len(one.inputs) for one in alone) - count
+    summary = f"{len(alone)} updates, {count} different examples, {shared} recognised in a later epoch"
+    notes = (summary, *dict.fromkeys(found.notes))
+    return replace(found, evaluations=found.evaluations + spent, notes=notes)

@@ -12,7 +12,7 @@ from leakscope.matching.distances import Distance
 from leakscope.matching.generators import TwoBranchGenerator
 from leakscope.matching.labels import Soft
 from leakscope.matching.optimisers import RMSprop
-from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.penalties import Penalty, TotalVariation
 from leakscope.matching.presets import ScheduleName, by_schedule
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
@@ -30,7 +30,7 @@ _DISTANCES: dict[str, Distance] = {
 
 
 @dataclass(frozen=True)
-class SquaredVariation:
+class SquaredVariation(Penalty):
     """2 (mean (∂x/∂column)² + mean (∂x/∂row)²): the smoothness term of the authors' code."""
 
     weight: float

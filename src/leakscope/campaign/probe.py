@@ -27,7 +27,7 @@ from leakscope.campaign.subject import Subject
 from leakscope.cell import audit
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import measure_utility
-from leakscope.matching.recipe import LOCKSTEP_BYTES
+from leakscope.matching.lockstep import LOCKSTEP_BYTES
 from leakscope.registry import attack_from_spec, defence_from_spec
 from leakscope.sweep import CellOutcome, limits
 from leakscope.types import Batch, Status

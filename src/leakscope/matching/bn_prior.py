@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from leakscope.matching.penalties import Penalty
 from leakscope.matching.trial import Trial
 from leakscope.networks import norm_layers, norm_statistics
 from leakscope.types import Observation
@@ -19,7 +20,7 @@ Statistics = dict[str, tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class BatchNormPrior:
+class BatchNormPrior(Penalty):
     """Distance of the candidates' statistics from the target's, summed over batch-norm layers.
 
     Zero for networks without batch normalisation and for layers that keep no running statistics.

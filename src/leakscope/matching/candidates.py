@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from torch import Generator, Tensor
@@ -14,42 +15,37 @@ from leakscope.networks import find_normalisation
 from leakscope.types import Observation
 
 
-class Candidate(Protocol):
+class Candidate(ABC):
     """Turns variables into model inputs."""
 
+    @abstractmethod
     def start(self, seen: Observation, count: int, rng: Generator) -> Variables:
         """Return the variables of one group of `count` examples, without a group axis."""
-        ...
 
+    @abstractmethod
     def decode(self, seen: Observation, variables: Variables) -> Tensor:
         """Return model inputs [groups, count, …] for variables [groups, …], differentiably."""
-        ...
 
     def project(self, seen: Observation, variables: Variables) -> Variables:
-        """Move variables back to where they must stay, after each step."""
-        ...
+        """Move variables back to where they must stay, after each step; by default they may be anywhere."""
+        return variables
 
-
-@runtime_checkable
-class GeneratesLabels(Protocol):
-    """A candidate whose variables also give the labels, so that none are inferred or optimised apart."""
+    @property
+    def generates_labels(self) -> bool:
+        """Whether the variables also give the labels, so that none are inferred or optimised apart."""
+        return False
 
     def soft_labels(self, seen: Observation, variables: Variables) -> Tensor:
-        """Return label probabilities [groups, count, classes], differentiably."""
-        ...
-
-
-@runtime_checkable
-class Describes(Protocol):
-    """A candidate that has more to tell than its images."""
+        """Return label probabilities [groups, count, classes], differentiably, where labels are generated."""
+        raise NotImplementedError(f"{type(self).__name__} generates no labels")
 
     def describe(self, seen: Observation, variables: Variables) -> tuple[str, ...]:
-        """Return notes on one group's variables, which have no group axis here."""
-        ...
+        """What there is to tell of one group's variables, which have no group axis here, beside its images."""
+        return ()
 
 
 @dataclass(frozen=True)
-class Pixels:
+class Pixels(Candidate):
     """The inputs themselves.
 
     `normalised` optimises u = (x − mean)/std with the constants of the model's first layer, so

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from leakscope.attack import Watch
-from leakscope.matching.candidates import Describes
 from leakscope.matching.objective import Objective
 from leakscope.matching.optimisers import State
 from leakscope.matching.problem import Keep, Problem, Stop, plain_distance
@@ -133,16 +132,12 @@ def _finish(objective: Objective, best: _Best, history: Tensor) -> Outcome:
         status=tuple(best.status(g) for g in groups),
         evaluations=objective.evaluations,
         routes=tuple(objective.notes),
-        notes=tuple(_describe(problem, {name: value[g] for name, value in variables.items()}) for g in groups),
+        notes=tuple(
+            problem.candidate.describe(problem.first, {name: value[g] for name, value in variables.items()})
+            for g in groups
+        ),
         variables=variables,
     )
-
-
-def _describe(problem: Problem, variables: Variables) -> tuple[str, ...]:
-    """What the candidate has to tell of one group."""
-    if not isinstance(problem.candidate, Describes):
-        return ()
-    return problem.candidate.describe(problem.first, variables)
 
 
 def _groups(variables: Variables) -> int:

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from leakscope import rng as random
 from leakscope.errors import UnsuitableError
+from leakscope.matching.candidates import Candidate
 from leakscope.matching.label_rules.soft import probabilities
 from leakscope.matching.variables import FIXED, Variables
 from leakscope.types import Observation
@@ -26,7 +27,7 @@ SMALLEST_SIDE = 8
 
 
 @dataclass(frozen=True)
-class TwoBranchGenerator:
+class TwoBranchGenerator(Candidate):
     """GRNN's generator: one latent, a label branch and an image branch; the weights are the variables.
 
     Label branch: softmax(linear(z)). Image branch: a transposed convolution to 4 × 4, a gated linear unit,
@@ -74,14 +75,15 @@ class TwoBranchGenerator:
         # Contiguous: a group taken out later must give the very same numbers.
         return low + (high - low) * features.transpose(0, 1).sigmoid().contiguous()
 
+    @property
+    def generates_labels(self) -> bool:
+        """By the second branch."""
+        return True
+
     def soft_labels(self, seen: Observation, variables: Variables) -> Tensor:
         """Probabilities [groups, count, classes] of the label branch; of label 1 where there is one logit."""
         logits = torch.einsum("gnz,gcz->gnc", variables[LATENT], variables["label.weight"])
         return probabilities(logits + variables["label.bias"][:, None])
-
-    def project(self, seen: Observation, variables: Variables) -> Variables:
-        """Weights may go anywhere; the sigmoid keeps the images in range."""
-        return variables
 
     def widths(self, seen: Observation) -> list[int]:
         """Channels after the stem and after every block, for the shape of `seen`."""

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from leakscope.matching.label_rules.soft import likeliest
+from leakscope.matching.penalties import Penalty
 from leakscope.matching.trial import Trial
 
 
 @dataclass(frozen=True)
-class GroupConsistency:
+class GroupConsistency(Penalty):
     """Mean squared distance of each seed's images from the registered average of a victim's seeds.
 
     `begin` is the share of the run after which the term acts: the average of noise is no consensus. A share and

@@ -9,12 +9,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from leakscope.matching.label_rules.soft import probabilities
+from leakscope.matching.penalties import Penalty
 from leakscope.matching.trial import Trial
 from leakscope.networks import run
 
 
 @dataclass(frozen=True)
-class LabelTerm:
+class LabelTerm(Penalty):
     """mean ‖p(x) − y‖², p the softmax or the sigmoid of one logit: zero where the network predicts the label already.
 
     It is not zero at the truth unless the network is trained, so its weight must be small.

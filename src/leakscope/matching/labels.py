@@ -6,9 +6,12 @@ where a label occurs often enough. The last weight gradient is the same, times t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
+import torch
 from torch import Tensor
 
 from leakscope.errors import UnsuitableError, UsageError, suggest
@@ -21,9 +24,7 @@ from leakscope.matching.label_rules.tail import check_takes_labels, check_takes_
 from leakscope.types import Knowledge, Observation
 
 __all__ = [
-    "AsGranted",
     "DistinctFirst",
-    "ExplainsLabels",
     "Inferred",
     "Known",
     "LabelGuess",
@@ -32,11 +33,13 @@ __all__ = [
     "RowMinimum",
     "Soft",
     "count_by_row_sums",
+    "count_examples",
     "count_labels",
     "estimate_count",
     "infer_labels",
     "last_layer",
     "last_layer_sign",
+    "resolve_all",
     "row_minimum",
 ]
 
@@ -44,36 +47,26 @@ RuleName = Literal["auto", "sign", "row-minimum", "counting", "geng"]
 _RULES = ("auto", "sign", "row-minimum", "counting", "geng")
 
 
-class LabelRule(Protocol):
+class LabelRule(ABC):
     """Decides the targets of the candidates; None means they are optimised as soft labels."""
 
-    @property
-    def needs(self) -> frozenset[Knowledge]:
-        """What the scenario must grant for this rule."""
-        ...
+    # What the scenario must grant for this rule.
+    needs: frozenset[Knowledge] = frozenset()
 
+    @abstractmethod
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return labels [count], or None for soft labels."""
-        ...
-
-
-@runtime_checkable
-class ExplainsLabels(Protocol):
-    """A rule that has something to say about how it came to its labels."""
 
     def describe(self, seen: Observation, count: int) -> tuple[str, ...]:
-        """Return notes for the reconstruction."""
-        ...
+        """What there is to say about how the labels were found, as notes for the reconstruction."""
+        return ()
 
 
 @dataclass(frozen=True)
-class Known:
+class Known(LabelRule):
     """Labels granted by the scenario."""
 
-    @property
-    def needs(self) -> frozenset[Knowledge]:
-        """The labels."""
-        return frozenset({Knowledge.LABELS})
+    needs = frozenset({Knowledge.LABELS})
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return the granted labels."""
@@ -81,10 +74,8 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Soft:
+class Soft(LabelRule):
     """DLG: label logits are optimised together with the inputs; granted labels are not used."""
-
-    needs: frozenset[Knowledge] = frozenset()
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """No fixed labels."""
@@ -93,10 +84,8 @@ class Soft:
 
 
 @dataclass(frozen=True)
-class LastLayerSign:
+class LastLayerSign(LabelRule):
     """iDLG: the class with the most negative last-layer gradient, exact for one example; the granted label if any."""
-
-    needs: frozenset[Knowledge] = frozenset()
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return the label of the single example behind the update."""
@@ -113,10 +102,8 @@ class LastLayerSign:
 
 
 @dataclass(frozen=True)
-class RowMinimum:
+class RowMinimum(LabelRule):
     """Yin et al.: the classes with the smallest entries in their last-layer rows, each once."""
-
-    needs: frozenset[Knowledge] = frozenset()
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return `count` different labels."""
@@ -128,14 +115,12 @@ class RowMinimum:
 
 
 @dataclass(frozen=True)
-class DistinctFirst:
+class DistinctFirst(LabelRule):
     """GradInversion: the granted labels, else row minimum, else what `infer_labels` reads.
 
     Row minimum is for features that are never negative, and for different labels. They must repeat where there are
     more examples than classes, or than rows that prove their class.
     """
-
-    needs: frozenset[Knowledge] = frozenset()
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return granted or inferred labels."""
@@ -157,14 +142,13 @@ class DistinctFirst:
 
 
 @dataclass(frozen=True)
-class Inferred:
+class Inferred(LabelRule):
     """The granted labels where the scenario has them, else what one rule of `infer_labels` reads.
 
     One label is read by its sign whatever the rule: that is exact, and needs no estimate.
     """
 
     rule: RuleName = "auto"
-    needs: frozenset[Knowledge] = frozenset()
 
     def resolve(self, seen: Observation, count: int) -> Tensor | None:
         """Return granted or inferred labels."""
@@ -176,21 +160,6 @@ class Inferred:
 
     def _guess(self, seen: Observation, count: int) -> LabelGuess:
         return infer_labels(seen, count=count, rule="auto" if count == 1 else self.rule)
-
-
-@dataclass(frozen=True)
-class AsGranted:
-    """The granted labels where the scenario has them, else what `infer_labels` reads."""
-
-    needs: frozenset[Knowledge] = frozenset()
-
-    def resolve(self, seen: Observation, count: int) -> Tensor | None:
-        """Return granted or inferred labels."""
-        return seen.targets if seen.targets is not None else _usable(seen, infer_labels(seen, count=count))
-
-    def describe(self, seen: Observation, count: int) -> tuple[str, ...]:
-        """What the rule has to say about labels that it read."""
-        return () if seen.targets is not None else infer_labels(seen, count=count).notes
 
 
 def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName = "auto") -> LabelGuess:
@@ -233,6 +202,26 @@ def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName 
 def estimate_count(seen: Observation) -> int:
     """The least number of examples behind an update: its classes with a negative gradient."""
     return max(1, int((class_signal(seen) < 0).sum()))
+
+
+def count_examples(seen: Observation, assumed: int | None, *, attack: str) -> int:
+    """How many examples to rebuild: what the scenario grants, else what the attack assumes, else an estimate."""
+    if granted := seen.num_examples or assumed:
+        return granted
+    try:
+        return estimate_count(seen)
+    except UnsuitableError as error:
+        raise UnsuitableError(
+            f"attack {attack!r} must know how many examples to rebuild: the scenario does not say, and {error}; "
+            "give num_examples=, or use a scenario that grants the number"
+        ) from None
+
+
+def resolve_all(rule: LabelRule, seen: Sequence[Observation], count: int) -> Tensor | None:
+    """Labels [victims, count], or None where they are optimised."""
+    each = [rule.resolve(one, count) for one in seen]
+    kept = [labels for labels in each if labels is not None]
+    return torch.stack(kept) if kept else None
 
 
 def _usable(seen: Observation, guess: LabelGuess) -> Tensor:

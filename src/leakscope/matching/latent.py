@@ -10,6 +10,8 @@ from torch import Generator, Tensor
 from torch.func import vmap
 
 from leakscope import rng as random
+from leakscope.matching.candidates import Candidate
+from leakscope.matching.penalties import Penalty
 from leakscope.matching.trial import Trial
 from leakscope.matching.variables import FIXED, Variables
 from leakscope.priors import Prior
@@ -21,7 +23,7 @@ _WEIGHT = "weight."
 
 
 @dataclass(frozen=True)
-class Latent:
+class Latent(Candidate):
     """x = G(z): only what the prior can make is searched.
 
     `begin` draws z from N(0, 1), from U[0, 1], or takes the prior's mean, 0. `reach` squashes the
@@ -52,13 +54,9 @@ class Latent:
         free = variables[LATENT]
         return free if self.reach is None else self.reach * (free / self.reach).tanh()
 
-    def project(self, seen: Observation, variables: Variables) -> Variables:
-        """A latent may be anywhere."""
-        return variables
-
 
 @dataclass(frozen=True, eq=False)
-class TunedWeights:
+class TunedWeights(Candidate):
     """x_i = G(z_i; w_i): latents stay, and each image has a copy of the generator's weights to itself."""
 
     prior: Prior
@@ -77,13 +75,9 @@ class TunedWeights:
         images = _each_decoded(prior, latents.flatten(0, 1), weights)
         return _ranged(seen, images).unflatten(0, latents.shape[:2])
 
-    def project(self, seen: Observation, variables: Variables) -> Variables:
-        """Weights may be anything."""
-        return variables
-
 
 @dataclass(frozen=True)
-class LatentMoments:
+class LatentMoments(Penalty):
     """KL(N(μ, σ²) ‖ N(0, 1)) of each latent's own mean and variance: keeps it typical of the prior.
 
     −½ (1 + log σ² − μ² − σ²), summed over the examples.

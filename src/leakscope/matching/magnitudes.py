@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from leakscope.matching.penalties import Penalty
 from leakscope.matching.trial import Trial
 
 
 @dataclass(frozen=True)
-class InputNorm:
+class InputNorm(Penalty):
     """Mean of squared coordinates: GradInversion's ℓ2 prior on the image."""
 
     weight: float
@@ -22,7 +23,7 @@ class InputNorm:
 
 
 @dataclass(frozen=True)
-class Clipping:
+class Clipping(Penalty):
     """Geng et al.: mean squared distance of the image from itself clipped to the valid range."""
 
     weight: float
@@ -36,7 +37,7 @@ class Clipping:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class Scaling(Penalty):
     """Geng et al.: mean squared distance of the image from itself stretched to the whole valid range.
 
     The extremes are taken as constants: the term moves all pixels, not just the two that define it.

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from leakscope.matching.distances import Grouped
 from leakscope.matching.optimisers import Evaluation
-from leakscope.matching.penalties import weight_at
 from leakscope.matching.problem import Part, Problem
 from leakscope.matching.replays import Replay
 from leakscope.matching.routes import Match, Route, choose_route
@@ -108,7 +107,7 @@ class Objective:
             with torch.enable_grad():
                 value = penalty.value(trial)
             grads = pull_back([value], trial.variables, [torch.ones_like(value)], keep=True)
-            weight = torch.full_like(value.detach(), weight_at(penalty, trial))
+            weight = torch.full_like(value.detach(), penalty.weight_at(trial))
             if penalty.relative:
                 weight = weight * _length(matching) / _length(grads).clamp_min(1e-30)
             for name, grad in grads.items():

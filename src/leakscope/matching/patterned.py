@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from leakscope import rng as random
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.candidates import Pixels
+from leakscope.matching.candidates import Candidate, Pixels
 from leakscope.matching.variables import Variables
 from leakscope.types import Observation
 
@@ -24,7 +24,7 @@ _COLOURS = {"red": 0, "green": 1, "blue": 2}
 
 
 @dataclass(frozen=True)
-class Patterned:
+class Patterned(Candidate):
     """Pixels that start as `pattern`; a patch covers 1/`tiles` of each side."""
 
     pattern: Pattern = "patch"

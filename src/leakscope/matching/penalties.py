@@ -9,45 +9,29 @@ stored loss, which is the matching distance alone.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from leakscope.matching.trial import Trial
 
 
-class Penalty(Protocol):
+class Penalty(ABC):
     """One number per group, differentiable in the trial's coordinates."""
 
-    @property
-    def weight(self) -> float:
-        """Factor of the penalty's gradient."""
-        ...
+    # Factor of the penalty's gradient.
+    weight: float
+    # Whether `weight` is relative to the matching gradient.
+    relative: bool = False
 
-    @property
-    def relative(self) -> bool:
-        """Whether `weight` is relative to the matching gradient."""
-        ...
-
+    @abstractmethod
     def value(self, trial: Trial) -> Tensor:
         """Return the unweighted penalty, shape [groups]."""
-        ...
-
-
-@runtime_checkable
-class Adapting(Protocol):
-    """A penalty whose weight depends on what is being rebuilt."""
 
     def weight_at(self, trial: Trial) -> float:
-        """Return the factor of the penalty's gradient in this trial."""
-        ...
-
-
-def weight_at(penalty: Penalty, trial: Trial) -> float:
-    """The penalty's weight in this trial."""
-    return penalty.weight_at(trial) if isinstance(penalty, Adapting) else penalty.weight
+        """The factor in this trial; a penalty may fit it to what is being rebuilt."""
+        return self.weight
 
 
 # The side of the pictures that relative weights were chosen on.
@@ -55,7 +39,7 @@ _USUAL_SIDE = 32
 
 
 @dataclass(frozen=True)
-class TotalVariation:
+class TotalVariation(Penalty):
     """mean|∂x/∂column| + mean|∂x/∂row|: natural images change little between neighbours.
 
     `fitted` takes `weight` for that of one picture of 32 pixels a side and multiplies it by √n for n examples, of
@@ -82,18 +66,3 @@ class TotalVariation:
         across = (x[..., :, 1:] - x[..., :, :-1]).abs().flatten(1).mean(1)
         down = (x[..., 1:, :] - x[..., :-1, :]).abs().flatten(1).mean(1)
         return across + down
-
-
-@dataclass(frozen=True)
-class OutOfRange:
-    """Mean squared distance of the inputs from their allowed range."""
-
-    weight: float
-    relative: bool = False
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    def value(self, trial: Trial) -> Tensor:
-        """Return the mean squared excess per group."""
-        images = trial.images
-        excess = torch.relu(images - self.bounds[1]) + torch.relu(self.bounds[0] - images)
-        return excess.square().flatten(1).mean(1)

@@ -15,7 +15,7 @@ from leakscope.types import Observation
 
 
 @dataclass(frozen=True)
-class Transformed:
+class Transformed(Candidate):
     """`base` decoded to pictures, which then pass through `transforms` in order.
 
     Every example has parameters of its own, one variable per transformation, named "transform.<place>".

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import torch
 
 from leakscope.errors import UnsuitableError
 from leakscope.matching.distances import Distance, Grouped
+from leakscope.matching.engine import Outcome
 from leakscope.matching.label_rules.layer import last_layer
+from leakscope.matching.label_rules.soft import likeliest
+from leakscope.matching.variables import Variables
 from leakscope.types import Observation, Reconstruction, Status
 
 # A run on an update that contradicts what is assumed of it is believed where it explains the update this well.
@@ -21,9 +28,53 @@ _ENDINGS = {
 _NOTICEABLE = 0.02
 
 
+@dataclass(frozen=True)
+class Found:
+    """A reconstruction and the variables of the group it was decoded from, without a group axis."""
+
+    reconstruction: Reconstruction
+    variables: Variables
+
+    def ending(self, status: Status, *remarks: str) -> Found:
+        """The same with this status and more notes."""
+        notes = (*self.reconstruction.notes, *remarks)
+        return replace(self, reconstruction=replace(self.reconstruction, status=status, notes=notes))
+
+
+def better_of(first: Found, second: Found) -> Found:
+    """The attempt that is evidence, or has the lower distance; evaluations of both are counted."""
+    chosen = min(first, second, key=_rank)
+    spent = first.reconstruction.evaluations + second.reconstruction.evaluations
+    return replace(chosen, reconstruction=replace(chosen.reconstruction, evaluations=spent))
+
+
+def _rank(found: Found) -> tuple[bool, float]:
+    loss = found.reconstruction.loss
+    return found.reconstruction.status is not Status.OK, loss if loss == loss else math.inf
+
+
 def distance_of_zero(distance: Distance, target: Grouped) -> float:
     """The distance between one observed update and an update of zeros."""
     return float(distance.value({name: torch.zeros_like(value) for name, value in target.items()}, target)[0])
+
+
+def best_group(outcome: Outcome, groups: Sequence[int], said: tuple[str, ...]) -> Found:
+    """The best of one victim's groups, by observables only: evidence first, then the lowest distance."""
+    distances = outcome.distance.nan_to_num(torch.inf, torch.inf, torch.inf)
+    chosen = min(groups, key=lambda group: (outcome.status[group] is not Status.OK, float(distances[group])))
+    targets = outcome.targets[chosen]
+    soft = targets if targets.is_floating_point() else None
+    found = Reconstruction(
+        inputs=outcome.images[chosen].clone(),
+        targets=likeliest(targets) if soft is not None else targets.clone(),
+        loss=float(outcome.distance[chosen]),
+        status=outcome.status[chosen] if bool(torch.isfinite(outcome.distance[chosen])) else Status.NAN,
+        history=tuple(outcome.history[:, chosen].tolist()),
+        target_probabilities=soft,
+        evaluations=outcome.evaluations,
+        notes=(*said, *outcome.routes, *outcome.notes[chosen]),
+    )
+    return Found(found, {name: value[chosen].clone() for name, value in outcome.variables.items()})
 
 
 def judge(seen: Observation, found: Reconstruction, *, assumed: int, nothing: float) -> tuple[Status, tuple[str, ...]]:
