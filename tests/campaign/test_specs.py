@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from leakscope.campaign import AttackCellSpec, TrainingCellSpec, load_config, make_plan, parse_config
 from leakscope.campaign.specs import parse_cell_spec
+from leakscope.campaign.subject import Subject
 from leakscope.errors import UsageError
 from leakscope.report import parse_summary, write_report
 from leakscope.report.schema import PlannedAttack
@@ -67,6 +69,13 @@ def test_a_cell_that_version_0_1_could_run_has_its_json_and_key() -> None:
     assert training.keys() == {"kind", "subject", "defence", "training", "seed"}
 
 
+def test_local_training_of_every_kind_comes_back_from_json() -> None:
+    local = {"lr": 0.1, "epochs": 3, "optimiser": "adamw", "betas": [0.8, 0.9], "shuffle": True, "batch_size": 2}
+    first = make_plan(parse_config({**SMALL, "local": local})).attacks[0]
+    assert first.local == LocalTraining(0.1, None, 2, 3, "adamw", betas=(0.8, 0.9), shuffle=True)
+    assert parse_cell_spec(json.loads(json.dumps(first.to_json()))) == first
+
+
 def test_specs_come_back_from_json_as_they_were() -> None:
     for spec in make_plan(parse_config(SMALL)).cells:
         again = parse_cell_spec(spec.to_json())
@@ -118,9 +127,10 @@ def test_a_plan_may_shorten_a_strong_attack() -> None:
 @pytest.mark.parametrize(
     ("local", "needle"),
     [
-        ({"lr": 0.1, "momentun": 0.9}, r"local\.momentun: "),
+        ({"lr": 0.1, "momentun": 0.9}, r"local\.momentun: .*Did you mean 'momentum'"),
         ({"lr": 0}, "local: LocalTraining needs"),
         ({"lr": "fast"}, r"local\.lr: "),
+        ({"lr": 0.1, "optimiser": "adm"}, "Did you mean 'adam'"),
     ],
 )
 def test_local_training_is_checked_with_its_own_words(local: dict[str, Any], needle: str) -> None:
@@ -128,9 +138,17 @@ def test_local_training_is_checked_with_its_own_words(local: dict[str, Any], nee
         parse_config({**SMALL, "local": local})
 
 
-def test_several_rounds_are_refused_rather_than_ignored() -> None:
-    with pytest.raises(UsageError, match="rounds must be 1, got 2"):
-        make_plan(parse_config({**SMALL, "rounds": 2}))
+def test_pictures_need_not_be_square() -> None:
+    config = parse_config({**SMALL, "size": [8, 6], "models": ["mlp"]})
+    first = make_plan(config).attacks[0]
+    assert first.subject.size == (8, 6)
+    assert Subject(first.subject).input_shape == (1, 8, 6)
+    assert parse_cell_spec(json.loads(json.dumps(first.to_json()))) == first
+
+
+def test_rounds_reach_every_attack_cell() -> None:
+    assert {cell.rounds for cell in make_plan(parse_config({**SMALL, "rounds": 2})).attacks} == {2}
+    assert {cell.rounds for cell in make_plan(parse_config(SMALL)).attacks} == {None}
 
 
 def test_a_run_folder_of_0_1_is_read(tmp_path: Path) -> None:
@@ -138,7 +156,7 @@ def test_a_run_folder_of_0_1_is_read(tmp_path: Path) -> None:
     page = write_report(tmp_path / "run").read_text()
     assert "fc-inversion" in page
     assert "2 local steps of 1, rate 0.1" in page
-    found = parse_summary(__import__("json").loads((OLD_RUN / "summary.json").read_text()))
+    found = parse_summary(json.loads((OLD_RUN / "summary.json").read_text()))
     assert found.cells[0].local == LocalTraining(lr=0.1, steps=2)
     assert "lpips" not in found.cells[0].scores, "null in 0.1: not computed"
     assert len(found.cells[0].column("psnr")) == found.cells[0].n == 1

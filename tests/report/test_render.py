@@ -235,6 +235,21 @@ def test_local_training_and_several_settings_make_several_matrices():
     assert "4 local steps of 2, rate 0.01" in page
 
 
+def test_local_training_is_told_with_all_that_is_not_usual():
+    epochs = {"lr": 0.01, "epochs": 1, "batch_size": 2, "optimiser": "adam", "weight_decay": 0.1, "shuffle": True}
+    page = render(summary(seeds=1) | {"cells": [cell(local=epochs)], "verdict": None}, None, show_images=False)
+    assert "1 local epoch of 2, rate 0.01, adam, weight decay 0.1, shuffle" in page
+    assert "one update of 1 local epoch," in page
+
+
+def test_a_metric_nobody_knows_is_kept_and_harmless():
+    new = cell()
+    new["scores"]["identification"] = [0.5]
+    content = summary(seeds=1) | {"cells": [new]}
+    data = Page(render(content, None, show_images=False)).raw["script"][0]
+    assert json.loads(data)["cells"][0]["scores"]["identification"] == [0.5]
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

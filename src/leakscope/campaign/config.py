@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from leakscope.campaign.durations import parse_duration
 from leakscope.data.own import is_function
 from leakscope.errors import BadInputError, UsageError, suggest
-from leakscope.local_training import Optimiser, Schedule
 from leakscope.registry import parse_spec, split_chain
 from leakscope.report.schema import Planned, PlannedAttack, Positive
 from leakscope.types import LocalTraining
@@ -21,18 +23,6 @@ __all__ = ["AccuracyTraining", "Config", "Planned", "PlannedAttack", "json_schem
 
 _LARGEST_CONFIG = 1_000_000
 Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=float | str)]
-
-
-def _name_nearest(local: Any) -> Any:
-    # The list of all choices is what pydantic would say; the nearest one helps more.
-    for field, kind in (("optimiser", Optimiser), ("schedule", Schedule)):
-        chosen = local.get(field) if isinstance(local, dict) else None
-        if isinstance(chosen, str) and chosen not in get_args(kind):
-            raise UsageError(f"unknown {field} {chosen!r}.{suggest(chosen, get_args(kind))}")
-    return local
-
-
-Local = Annotated[LocalTraining | None, BeforeValidator(_name_nearest)]
 
 
 class _Part(BaseModel):
@@ -55,8 +45,9 @@ class Config(_Part):
     Attacks and defences are specs such as `prune:fraction=0.9`; defences may be chained with
     `+`. `fail_above` turns the audit into a gate: exit code 1 when an undefended example comes
     back above that many decibels. `local` is how a client trains before it shares; without it one
-    gradient is shared. `rounds` is how often the server asks the same clients. `size` is a side, or height and
-    width. `bounds`, `normalise` and `classes` are as on the command line. `budget` is wall time
+    gradient is shared. `rounds` is how often the server asks the same clients, by default as often as
+    an attack needs. `size` is a side, or height and width. `bounds`, `normalise` and `classes` are as on
+    the command line. `budget` is wall time
     to split over the cells; `planned` is what it came to, written by the run itself so that continuing
     it uses the same numbers.
     """
@@ -79,8 +70,8 @@ class Config(_Part):
     adaptive: bool = True
     scenarios: tuple[Literal["A", "B", "C", "D", "E"], ...] = ("C",)
     seeds: tuple[int, ...] = (0,)
-    local: Local = None
-    rounds: Positive = 1
+    local: LocalTraining | None = None
+    rounds: Positive | None = None
     utility: AccuracyTraining | None = AccuracyTraining()
     threshold_psnr: float = 20.0
     fail_above: float | None = None
@@ -132,7 +123,7 @@ def parse_config(values: dict[str, Any], *, source: str = "the configuration", a
         where = ".".join(str(part) for part in first["loc"])
         own = first.get("ctx", {}).get("error")
         # Our own checks say themselves what they got.
-        text = f"{first['msg']}, got {str(first['input'])[:80]!r}" if own is None else str(own)
+        text = f"{first['msg']}, got {str(first['input'])[:80]!r}{_hint(first)}" if own is None else str(own)
         raise UsageError(f"{source}: {where}: {text}") from error
     if not allow_code:
         _refuse_code(config, source)
@@ -154,6 +145,15 @@ def _refuse_code(config: Config, source: str) -> None:
 def names_code(spec: str) -> bool:
     """Whether an attack, a defence or a part of a chain of defences is a function of the user's own."""
     return any(is_code(parse_spec(part)[0]) for part in split_chain(spec))
+
+
+def _hint(error: ErrorDetails) -> str:
+    """The nearest right word for a misspelt one, where a few are allowed."""
+    if error["type"] == "literal_error":
+        return "." + suggest(str(error["input"]), re.findall(r"'([^']*)'", error.get("ctx", {})["expected"]))
+    if error["type"] == "unexpected_keyword_argument" and error["loc"][0] == "local":
+        return "." + suggest(str(error["loc"][-1]), (field.name for field in fields(LocalTraining)))
+    return ""
 
 
 def json_schema() -> dict[str, Any]:

@@ -51,8 +51,7 @@ def _attack(spec: AttackCellSpec) -> CellOutcome:
         local=spec.local,
         scenario=spec.scenario,
         seed=spec.seed,
-        # One is the common case, and what an attack needs where it needs more.
-        rounds=spec.rounds if spec.rounds > 1 else None,
+        rounds=spec.rounds,
         with_lpips=spec.lpips,
         limited=None if limit is None else lambda chosen: shortened(chosen, limit),
     )

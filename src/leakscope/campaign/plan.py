@@ -15,7 +15,7 @@ from leakscope.campaign.subject import Subject, hash_batch
 from leakscope.errors import BadInputError, UsageError
 from leakscope.fit import check_labels
 from leakscope.networks import freeze, settle
-from leakscope.registry import attack_from_spec, defence_from_spec, split_chain
+from leakscope.registry import attack_from_spec, defence_from_spec
 from leakscope.user_code import is_code
 
 # What the embedded sets hold is public, so their pictures may be shown.
@@ -73,9 +73,9 @@ def fitted(plan: Plan, planned: Planned) -> Plan:
 
 def strong_attacks(config: Config, defence: str) -> list[str]:
     """Attacks that do better under a defence than most, where the configuration does not name them itself."""
-    parts = [defence_from_spec(part) for part in split_chain(defence)] if config.adaptive and defence != NONE else []
-    named = [attack for part in parts if part is not None for attack in part.strong_attacks]
-    return [attack for attack in dict.fromkeys(named) if attack not in config.attacks]
+    built = defence_from_spec(defence)
+    named = built.strong_attacks if built is not None and config.adaptive else ()
+    return [attack for attack in named if attack not in config.attacks]
 
 
 def _limited(cell: AttackCellSpec, planned: Planned) -> AttackCellSpec:
@@ -106,9 +106,9 @@ def _check_names(config: Config) -> None:
             raise UsageError(f"planned.attacks names {spec!r}, which is not in attacks; remove `planned` to plan again")
 
 
-def _check_rounds(spec: str, rounds: int) -> None:
+def _check_rounds(spec: str, rounds: int | None) -> None:
     needed = attack_from_spec(spec).rounds
-    if 1 < rounds < needed:
+    if rounds is not None and rounds < needed:
         raise UsageError(f"attack {spec!r} needs {needed} rounds, got {rounds}; leave rounds out, or give more")
 
 

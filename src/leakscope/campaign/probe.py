@@ -148,7 +148,7 @@ def _attack_run(
         adaptive=cell.adaptive,
         local=cell.local,
         scenario=cell.scenario,
-        rounds=cell.rounds if cell.rounds > 1 else None,
+        rounds=cell.rounds,
         with_lpips=cell.lpips,
         limited=lambda attack: attack.with_effort(Effort(steps, restarts, attempts=1)),
     )

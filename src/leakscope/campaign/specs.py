@@ -6,7 +6,6 @@ A worker gets the same as plain JSON; the hash of that JSON is the cell's key.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -21,7 +20,6 @@ from leakscope.version import __version__
 NONE = "none"
 # Left out of the JSON at their defaults: version 0.1 did not have them, and its cells keep their keys.
 _SINCE_0_1 = ("rounds", "limit", "classes", "normalise", "bounds", "code_hash")
-_LOCAL_OF_0_1 = ("lr", "steps", "batch_size")
 
 
 class _Spec(BaseModel):
@@ -90,7 +88,10 @@ class _CellSpec(_Spec):
 
 
 class AttackCellSpec(_CellSpec):
-    """One attack against one defence; `limit` shortens the attack, `keep_images` stores what it rebuilt."""
+    """One attack against one defence.
+
+    `rounds` is None for as many as the attack needs; `limit` shortens the attack; `keep_images` stores what it rebuilt.
+    """
 
     kind: Literal["attack"] = "attack"
     attack: str
@@ -101,7 +102,7 @@ class AttackCellSpec(_CellSpec):
     lpips: bool
     keep_images: bool
     local: LocalTraining | None
-    rounds: int = 1
+    rounds: int | None = None
     limit: PlannedAttack | None = None
 
     @property
@@ -114,12 +115,7 @@ class AttackCellSpec(_CellSpec):
     def to_json(self) -> dict[str, Any]:
         """As plain JSON, for the worker and for the key."""
         found = super().to_json()
-        if found["local"] is not None:
-            plain = {field.name: field.default for field in fields(LocalTraining)}
-            found["local"] = {
-                name: value for name, value in found["local"].items() if name in _LOCAL_OF_0_1 or value != plain[name]
-            }
-        return found
+        return {**found, "local": None if self.local is None else self.local.settings()}
 
 
 class TrainingCellSpec(_CellSpec):

@@ -23,6 +23,8 @@ from leakscope.types import Status
 from leakscope.version import __version__
 
 _NAMED = 20
+# What a record repeats of what the cell was told.
+_WHICH = ("attack", "defence", "adaptive", "scenario", "seed", "local", "victims", "batch_size", "limit")
 
 
 def summarise_campaign(
@@ -80,7 +82,7 @@ def _record(cell: AttackCellSpec, outcome: CellOutcome | None, config: Config, *
         )
     else:
         status, findings = outcome.status, AttackFindings.model_validate(outcome.record)
-    which = {name: getattr(cell, name) for name in type(cell).model_fields if name in CellRecord.model_fields}
+    which = {name: getattr(cell, name) for name in _WHICH}
     # A worker names the kind of an error and its message apart; a reader wants one line.
     told: dict[str, Any] = {
         "error": ": ".join(filter(None, (findings.error, findings.message))) or None,
@@ -88,8 +90,8 @@ def _record(cell: AttackCellSpec, outcome: CellOutcome | None, config: Config, *
     }
     told["notes"] += findings.notes
     names = {"key": cell.key, "model": cell.subject.model, "data": cell.subject.data, "status": str(status)}
-    # An attack may need more rounds than it was asked to run, and a cell that failed says nothing of them.
-    told["rounds"] = max(cell.rounds, findings.rounds)
+    # A cell that failed says nothing of the rounds it was asked for.
+    told["rounds"] = max(cell.rounds or 1, findings.rounds)
     return CellRecord.model_validate(findings.model_dump() | which | names | told)
 
 
@@ -218,7 +220,7 @@ def _not_tested(config: Config) -> list[str]:
         _missing("Attacks", sorted(set(ATTACKS) - used)),
         _missing("Defences", sorted(set(DEFENCES) - defended)),
         _missing("Scenarios", sorted(set("ABCDE") - set(config.scenarios))),
-        _settings_left_out([attack_from_spec(spec) for spec in attacks], rounds=config.rounds),
+        _settings_left_out([attack_from_spec(spec) for spec in attacks], rounds=config.rounds or 1),
         f"Other batch sizes than {config.batch_size}; "
         + ("single gradients." if config.local else "updates after several local steps."),
         f"Batch normalisation in {'training' if config.mode == 'eval' else 'evaluation'} mode.",

@@ -21,8 +21,6 @@ UpdateHook = Callable[[SharedUpdate, Generator], SharedUpdate | SealedUpdate]
 @dataclass(frozen=True)
 class Chain(Defence):
     """Applies `parts` in order; an empty chain is no defence."""
-    changes_network = False
-    strong_attacks = ()
 
     parts: tuple[Defence, ...]
     name: str = field(init=False)

@@ -18,8 +18,6 @@ PAPER = "Abadi et al.: Deep Learning with Differential Privacy, CCS 2016 (clippi
 @dataclass(frozen=True)
 class Clip(UpdateDefence):
     """g · min(1, norm/‖g‖) over all tensors together."""
-    changes_network = False
-    strong_attacks = ()
 
     norm: float
     name: str = "clip"

@@ -18,7 +18,6 @@ PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, section 5 (no
 @dataclass(frozen=True)
 class GaussianNoise(UpdateDefence):
     """g + N(0, σ²) on every entry. Not differential privacy: nothing bounds the gradient."""
-    changes_network = False
 
     sigma: float
     name: str = "gaussian-noise"
@@ -42,7 +41,6 @@ class GaussianNoise(UpdateDefence):
 @dataclass(frozen=True)
 class LaplacianNoise(UpdateDefence):
     """g + Laplace(0, b) on every entry; variance 2b²."""
-    changes_network = False
 
     scale: float
     name: str = "laplacian-noise"

@@ -18,8 +18,6 @@ PAPER = "Lin et al.: Deep Gradient Compression, ICLR 2018; as a defence in Zhu, 
 @dataclass(frozen=True)
 class Prune(UpdateDefence):
     """Zero the `fraction` of entries smallest in magnitude, tensor by tensor."""
-    changes_network = False
-    strong_attacks = ()
 
     fraction: float
     name: str = "prune"

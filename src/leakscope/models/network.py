@@ -81,9 +81,7 @@ def _build_reference(name: str, shape: tuple[int, ...], **options: Any) -> nn.Mo
             f"reference networks take images of shape channels,height,width, got inputs of shape {list(shape)}; "
             "for other inputs name a network of your own, package.module:function"
         )
-    if shape[1] != shape[2]:
-        raise UsageError(f"reference networks take square images, got {shape[1]}×{shape[2]}; bring them to one side")
-    return build(name, in_channels=shape[0], image_size=shape[1], **options)
+    return build(name, in_channels=shape[0], image_size=(shape[1], shape[2]), **options)
 
 
 def _build_own(name: str, *, has_weights: bool, allow_code: bool) -> nn.Module:

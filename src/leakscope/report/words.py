@@ -90,8 +90,20 @@ def plural(count: int, noun: str) -> str:
 
 def local_words(local: LocalTraining) -> str:
     """Say how a client trained before it shared its update."""
-    optimiser = "" if local.optimiser == "sgd" else f", {local.optimiser}"
-    return f"{_amount(local)} of {local.batch_size}, rate {local.lr:g}{optimiser}"
+    usual = ("lr", "steps", "epochs", "batch_size")
+    more = [_setting(name, value) for name, value in local.settings().items() if name not in usual]
+    return ", ".join([f"{_amount(local)} of {local.batch_size}", f"rate {local.lr:g}", *more])
+
+
+def _amount(local: LocalTraining) -> str:
+    return plural(local.steps or 1, "local step") if local.epochs is None else plural(local.epochs, "local epoch")
+
+
+def _setting(name: str, value: object) -> str:
+    plain = name.replace("_", " ")
+    if isinstance(value, bool):
+        return plain
+    return str(value) if name == "optimiser" else f"{plain} {value}"
 
 
 def remarks(cell: CellRecord) -> list[str]:
@@ -107,10 +119,6 @@ def _trained_psnr(cell: CellRecord) -> list[float]:
     values = cell.trained_scores.get("psnr", [])
     # JSON has no infinity: a perfect copy arrives without PSNR.
     return [math.inf if value is None else float(value) for value in values] if cell.status == "ok" else []
-
-
-def _amount(local: LocalTraining) -> str:
-    return f"{local.steps} local steps" if local.epochs is None else f"{local.epochs} local epochs"
 
 
 def what_was_rebuilt(judged: Group) -> str:
