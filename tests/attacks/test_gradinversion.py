@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from leakscope.attacks.gradinversion import PAPER, gradinversion
 from leakscope.attack import Effort
+from leakscope.attacks.gradinversion import PAPER, gradinversion
 from leakscope.matching.bn_prior import BatchNormPrior
 from leakscope.matching.distances import SquaredL2
 from leakscope.matching.group import GroupConsistency

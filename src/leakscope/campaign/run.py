@@ -23,7 +23,6 @@ from leakscope.report.evidence import group
 from leakscope.sweep import SweepResult, run
 from leakscope.sweep.progress import show
 
-
 # Settings that version 0.1 did not have; where they were not set, it reads the same.
 _UNSET = ("budget", "planned", "bounds", "normalise", "classes", "rounds")
 
