@@ -37,7 +37,7 @@ class TwoRounds(Attack):
         ).Q
         before: Tensor = context.history[-1].secret if context.history else mixing  # type: ignore[assignment]
         with torch.no_grad():
-            layer.weight.copy_(0.1 * before[: layer.out_features])
+            layer.weight.copy_(_rows(before, layer.out_features))
             assert layer.bias is not None
             layer.bias.fill_(1.0)
         return Crafted(model, secret=before)
@@ -50,7 +50,7 @@ class TwoRounds(Attack):
         # What the first round measured must be what was handed out by its secret: no other key opens it.
         secret: Tensor = seen.secret  # type: ignore[assignment]
         handed_out = _first_linear(seen.model).weight
-        assert torch.allclose(handed_out, 0.1 * secret[: len(handed_out)])
+        assert torch.allclose(handed_out, _rows(secret, len(handed_out)))
         halves = [_read(one) for one in (first, seen)]
         inputs = ((halves[0] + halves[1]) / 2).reshape(1, *seen.input_shape)
         loss = self._misfit(seen, inputs)
@@ -63,6 +63,11 @@ class TwoRounds(Attack):
 def two_rounds() -> TwoRounds:
     """As the command line names it."""
     return TwoRounds()
+
+
+def _rows(mixing: Tensor, count: int) -> Tensor:
+    """As many weak rows as the layer has units, over again where it is wider than the input."""
+    return 0.1 * mixing.repeat(-(-count // len(mixing)), 1)[:count]
 
 
 def _first_linear(model: nn.Module) -> nn.Linear:

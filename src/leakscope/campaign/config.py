@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -14,7 +14,6 @@ from pydantic_core import ErrorDetails
 from leakscope.campaign.durations import parse_duration
 from leakscope.data.own import is_function
 from leakscope.errors import BadInputError, UsageError, suggest
-from leakscope.local_training import Optimiser, Schedule
 from leakscope.registry import parse_spec, split_chain
 from leakscope.report.schema import Planned, PlannedAttack, Positive
 from leakscope.types import LocalTraining
@@ -24,18 +23,6 @@ __all__ = ["AccuracyTraining", "Config", "Planned", "PlannedAttack", "json_schem
 
 _LARGEST_CONFIG = 1_000_000
 Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=float | str)]
-
-
-def _name_nearest(local: Any) -> Any:
-    # The list of all choices is what pydantic would say; the nearest one helps more.
-    for field, kind in (("optimiser", Optimiser), ("schedule", Schedule)):
-        chosen = local.get(field) if isinstance(local, dict) else None
-        if isinstance(chosen, str) and chosen not in get_args(kind):
-            raise UsageError(f"unknown {field} {chosen!r}.{suggest(chosen, get_args(kind))}")
-    return local
-
-
-Local = Annotated[LocalTraining | None, BeforeValidator(_name_nearest)]
 
 
 class _Part(BaseModel):
@@ -59,8 +46,8 @@ class Config(_Part):
     `+`. `fail_above` turns the audit into a gate: exit code 1 when an undefended example comes
     back above that many decibels. `local` is how a client trains before it shares; without it one
     gradient is shared. `rounds` is how often the server asks the same clients, by default as often as
-    an attack needs. `size` is a side, or height and width. `bounds`, `normalise` and `classes` are as on the
-    command line. `budget` is wall time
+    an attack needs. `size` is a side, or height and width. `bounds`, `normalise` and `classes` are as on
+    the command line. `budget` is wall time
     to split over the cells; `planned` is what it came to, written by the run itself so that continuing
     it uses the same numbers.
     """
@@ -83,7 +70,7 @@ class Config(_Part):
     adaptive: bool = True
     scenarios: tuple[Literal["A", "B", "C", "D", "E"], ...] = ("C",)
     seeds: tuple[int, ...] = (0,)
-    local: Local = None
+    local: LocalTraining | None = None
     rounds: Positive | None = None
     utility: AccuracyTraining | None = AccuracyTraining()
     threshold_psnr: float = 20.0

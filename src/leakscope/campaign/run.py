@@ -23,6 +23,9 @@ from leakscope.report.evidence import group
 from leakscope.sweep import SweepResult, run
 from leakscope.sweep.progress import show
 
+# Settings that version 0.1 did not have; where they were not set, it reads the same.
+_UNSET = ("budget", "planned", "bounds", "normalise", "classes", "rounds")
+
 
 @dataclass(frozen=True)
 class CampaignResult:
@@ -116,10 +119,7 @@ def _continued(folder: Path, config: Config) -> Config:
 
 
 def _keep_config(folder: Path, config: Config) -> None:
-    # What was not set is not written: a run of an older version, without these settings, reads the same.
-    left_out = {
-        name for name in ("budget", "planned", "bounds", "normalise", "classes") if getattr(config, name) is None
-    }
+    left_out = {name for name in _UNSET if getattr(config, name) is None}
     text = yaml.safe_dump(config.model_dump(mode="json", exclude=left_out), sort_keys=False)
     write_atomic(folder / "config.yaml", text.encode())
 

@@ -90,6 +90,8 @@ def _record(cell: AttackCellSpec, outcome: CellOutcome | None, config: Config, *
     }
     told["notes"] += findings.notes
     names = {"key": cell.key, "model": cell.subject.model, "data": cell.subject.data, "status": str(status)}
+    # A cell that failed says nothing of the rounds it was asked for.
+    told["rounds"] = max(cell.rounds or 1, findings.rounds)
     return CellRecord.model_validate(findings.model_dump() | which | names | told)
 
 
@@ -218,7 +220,7 @@ def _not_tested(config: Config) -> list[str]:
         _missing("Attacks", sorted(set(ATTACKS) - used)),
         _missing("Defences", sorted(set(DEFENCES) - defended)),
         _missing("Scenarios", sorted(set("ABCDE") - set(config.scenarios))),
-        _settings_left_out([attack_from_spec(spec) for spec in attacks], rounds=config.rounds),
+        _settings_left_out([attack_from_spec(spec) for spec in attacks], rounds=config.rounds or 1),
         f"Other batch sizes than {config.batch_size}; "
         + ("single gradients." if config.local else "updates after several local steps."),
         f"Batch normalisation in {'training' if config.mode == 'eval' else 'evaluation'} mode.",
@@ -226,9 +228,9 @@ def _not_tested(config: Config) -> list[str]:
     return [row for row in rows if row]
 
 
-def _settings_left_out(attacks: Sequence[Attack], *, rounds: int | None) -> str:
+def _settings_left_out(attacks: Sequence[Attack], *, rounds: int) -> str:
     crafted = any(attack.is_malicious for attack in attacks)
-    several = max(rounds or 1, *(attack.rounds for attack in attacks)) > 1
+    several = max(rounds, *(attack.rounds for attack in attacks)) > 1
     found = [] if crafted else ["servers that hand out crafted models"]
     found += ["secure aggregation", *([] if several else ["leakage summed over many rounds"])]
     return "; ".join(found).capitalize() + "."
