@@ -184,7 +184,7 @@ def test_only_the_first_three_names_are_listed(tmp_path: Path) -> None:
         models.load_weights(linear(), saved(tmp_path, {"x": torch.ones(1)}))
 
 
-def tied() -> nn.Module:
+def tied() -> nn.Sequential:
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight
     return model
