@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from leakscope.errors import BadInputError
+from leakscope.files import unpack_tensors
 from leakscope.report.evidence import Example
 from leakscope.report.images import data_uri, to_pixels
 
@@ -145,8 +144,8 @@ class CellImages(Mapping[str, tuple[Tensor, Tensor]]):
 
 def _read_pair(path: Path) -> tuple[Tensor, Tensor] | None:
     try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
+        tensors = unpack_tensors(path.read_bytes(), name=str(path))[0]
+    except (OSError, BadInputError) as error:
         raise BadInputError(f"{path} is not a readable safetensors file: {error}; delete it and resume") from error
     missing = {"truth", "reconstruction"} - tensors.keys()
     if len(missing) == 1:
