@@ -25,12 +25,13 @@ import torch
 
 import leakscope as ls
 from leakscope.attacks.inverting_gradients import inverting_gradients
-from leakscope.matching.distances import Cosine
-from leakscope.matching.layer_weights import BatchNorm, LayerWeighted
-from leakscope.matching.optimisers import Adam
-from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.schedules import linear, three_drops
-from leakscope.threat import freeze, observe_many
+from leakscope.matching.distances.distance import Cosine
+from leakscope.matching.distances.layer_weights import BatchNorm, LayerWeighted
+from leakscope.matching.optimisers.first_order import Adam
+from leakscope.matching.optimisers.schedules import linear, three_drops
+from leakscope.matching.penalties.penalty import TotalVariation
+from leakscope.networks import freeze
+from leakscope.observation.observe import observe_many
 from leakscope.types import Batch, Reconstruction
 
 Mode = Literal["eval", "train"]

@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 
-from leakscope.sweep import Cell, CellOutcome, run
-from leakscope.sweep.journal import scan
+from leakscope.runner import Cell, CellOutcome, run
+from leakscope.runner.journal import scan
 from leakscope.types import Status
 
 SIDE = "LEAKSCOPE_KILL_RESUME_SIDE"

@@ -12,11 +12,11 @@ from torch.nn import functional
 from leakscope import audit, networks
 from leakscope.defence import ClientHooks, Defence
 from leakscope.errors import BadInputError, UnsuitableError
-from leakscope.matching.labels import row_minimum
+from leakscope.matching.labels.rules import row_minimum
+from leakscope.observation.consistency import ANOTHER_MODEL, CHANGED, REVERSED, TOO_LARGE, TOO_MANY
+from leakscope.observation.observe import observe
 from leakscope.registry import get_attack, get_defence
-from leakscope.suspicion import ANOTHER_MODEL, CHANGED, REVERSED, TOO_LARGE, TOO_MANY
 from leakscope.tensors import scale
-from leakscope.threat import observe
 from leakscope.types import Batch, LocalTraining, SharedUpdate
 from tiny import batch_of, convolutional, dense, shared
 

@@ -9,6 +9,7 @@ import torch
 import leakscope
 from leakscope import registry
 from leakscope.attack import Attack
+from leakscope.audits.audit import audit
 from leakscope.defence import Defence
 from leakscope.defences.chain import Chain
 from leakscope.errors import UsageError
@@ -113,13 +114,13 @@ def test_impossible_defences_are_refused_when_built(spec):
 
 
 def test_audit_takes_names_or_values():
-    by_name = registry.audit(dense(), batch_of([1]), "fc-inversion", defence="prune:fraction=0.5")
-    value = registry.audit(
+    by_name = audit(dense(), batch_of([1]), "fc-inversion", defence="prune:fraction=0.5")
+    value = audit(
         dense(), batch_of([1]), registry.get_attack("fc-inversion"), defence=registry.get_defence("prune", fraction=0.5)
     )
     assert by_name.status is Status.OK
     assert torch.equal(by_name.reconstruction, value.reconstruction)
-    undefended = registry.audit(dense(), batch_of([1]), "fc-inversion", defence="none")
+    undefended = audit(dense(), batch_of([1]), "fc-inversion", defence="none")
     assert undefended.defence == "none"
     assert undefended.scores.psnr.min() > 100
 
@@ -132,7 +133,7 @@ def test_every_public_name_resolves():
         _ = leakscope.nonsense
 
 
-@pytest.mark.parametrize("before", ["", "import leakscope.cell", "import leakscope.campaign, leakscope.cli"])
+@pytest.mark.parametrize("before", ["", "import leakscope.audits.cell", "import leakscope.audits, leakscope.cli"])
 def test_audit_is_a_function_whatever_was_imported_before(before):
     code = f"{before}\nimport leakscope as ls\nassert callable(ls.audit), ls.audit\nprint(ls.audit.__module__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)

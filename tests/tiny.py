@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from leakscope.client import share
+from leakscope.observation.observe import observe
 from leakscope.rng import generator, uniform
-from leakscope.threat import observe
 from leakscope.types import Batch, LocalTraining, Observation, SharedUpdate
 
 

@@ -12,16 +12,17 @@ from leakscope.version import __version__
 
 if TYPE_CHECKING:
     from leakscope import data, defences, federated, metrics, models, tasks, testing
-    from leakscope.campaign import run_campaign
+    from leakscope.audits import run_campaign
+    from leakscope.audits.audit import audit
+    from leakscope.audits.profile import leakage_profile
     from leakscope.client import share
     from leakscope.errors import LeakscopeError
     from leakscope.files import load_update, save_update
-    from leakscope.matching.labels import infer_labels
+    from leakscope.matching.labels.rules import infer_labels
     from leakscope.metrics import score
-    from leakscope.partial import restrict
-    from leakscope.profile import leakage_profile
-    from leakscope.registry import audit, get_attack, get_defence
-    from leakscope.threat import observe
+    from leakscope.observation.observe import observe
+    from leakscope.observation.restrict import restrict
+    from leakscope.registry import get_attack, get_defence
     from leakscope.types import (
         AuditResult,
         Batch,
@@ -37,19 +38,19 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("data", "defences", "federated", "metrics", "models", "tasks", "testing")
 _HOMES = {
-    "run_campaign": "campaign",
+    "run_campaign": "audits",
     "share": "client",
     "LeakscopeError": "errors",
     "load_update": "files",
     "save_update": "files",
-    "infer_labels": "matching.labels",
+    "infer_labels": "matching.labels.rules",
     "score": "metrics",
-    "restrict": "partial",
-    "leakage_profile": "profile",
-    "audit": "registry",
+    "restrict": "observation",
+    "leakage_profile": "audits.profile",
+    "audit": "audits.audit",
     "get_attack": "registry",
     "get_defence": "registry",
-    "observe": "threat",
+    "observe": "observation",
     **dict.fromkeys(
         ("AuditResult", "Batch", "Knowledge", "LocalTraining", "Observation", "Reconstruction", "Scores",
          "SealedUpdate", "SharedUpdate", "Status"), "types"),

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, final, overload
 from torch import Tensor, nn
 
 from leakscope import rng as random
-from leakscope.handover import no_new_global_hooks, take_over
 from leakscope.networks import strip
-from leakscope.threat import check_needs
+from leakscope.networks.handover import no_new_global_hooks, take_over
+from leakscope.observation.scenario import check_needs
 from leakscope.types import Knowledge, Observation, Reconstruction
 
 if TYPE_CHECKING:

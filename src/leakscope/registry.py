@@ -10,13 +10,9 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from torch import nn
-
-from leakscope import cell
 from leakscope.attack import Attack
 from leakscope.attacks import (
     agic,
@@ -37,10 +33,7 @@ from leakscope.attacks import (
 )
 from leakscope.defence import Defence
 from leakscope.defences import chain, clip, noise, prune
-from leakscope.errors import KnowledgeError, UnsuitableError, UsageError, suggest
-from leakscope.tasks import Task
-from leakscope.threat import Scenario
-from leakscope.types import AuditResult, Batch, LocalTraining, Loss, Status
+from leakscope.errors import UsageError, suggest
 from leakscope.user_code import call, import_function, is_code
 
 _Kind = TypeVar("_Kind", Attack, Defence)
@@ -90,7 +83,7 @@ def get_defence(name: str, **options: Any) -> Defence:
         unknown = sorted(set(options) - {"parts"})
         if unknown:
             raise UsageError(f"defence 'chain' has no option {unknown[0]!r}; give parts=[…], the defences in order")
-        return chain.chain(*(_as_defence(part) for part in options.get("parts", ())))
+        return chain.chain(*(as_defence(part) for part in options.get("parts", ())))
     if is_code(name):
         return _build_own(name, options, Defence, "a function that returns a leakscope.defence.Defence")
     return _build("defence", DEFENCES, name, options)
@@ -131,67 +124,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     return name.strip(), options
 
 
-def audit(
-    model: nn.Module,
-    batches: Batch | Sequence[Batch],
-    attack: str | Attack,
-    *,
-    defence: str | Defence | None = None,
-    adaptive: bool = False,
-    local: LocalTraining | None = None,
-    scenario: str | Scenario = "C",
-    seed: int = 0,
-    task: Task | None = None,
-    loss: Loss | None = None,
-    rounds: int | None = None,
-    with_lpips: bool = False,
-) -> AuditResult:
-    """One cell, with attack and defence by name or value; see `leakscope.cell.audit`.
-
-    Where the attacker knows the defence, attacks that the defence names as stronger are run as well: their results
-    are in `also`, and a note says how they compare.
-    """
-    chosen = attack_from_spec(attack) if isinstance(attack, str) else attack
-    protection = _as_defence(defence) if defence is not None else None
-
-    def run(one: Attack) -> AuditResult:
-        return cell.audit(
-            model,
-            batches,
-            one,
-            defence=protection,
-            adaptive=adaptive,
-            local=local,
-            scenario=scenario,
-            seed=seed,
-            task=task,
-            loss=loss,
-            rounds=rounds,
-            with_lpips=with_lpips,
-        )
-
-    result = run(chosen)
-    if not adaptive or protection is None or result.status is Status.SEALED:
-        return result
-    return _with_stronger(result, [spec for spec in protection.strong_attacks if attack_from_spec(spec) != chosen], run)
-
-
-def _with_stronger(result: AuditResult, specs: Sequence[str], run: Callable[[Attack], AuditResult]) -> AuditResult:
-    also, notes = [], list(result.notes)
-    for spec in specs:
-        named = f"{spec}, which is stronger under {result.defence} than most,"
-        try:
-            other = run(attack_from_spec(spec))
-        except (KnowledgeError, UnsuitableError) as refusal:
-            notes.append(f"{named} was refused: {refusal}")
-            continue
-        also.append(other)
-        worst = "no result" if other.scores is None else f"{float(other.scores.psnr.max()):.1f} dB at worst"
-        notes.append(f"{named} was run too: {other.status}, {worst}")
-    return replace(result, also=tuple(also), notes=tuple(notes))
-
-
-def _as_defence(value: str | Defence) -> Defence:
+def as_defence(value: str | Defence) -> Defence:
+    """A defence by its spec, or as it is; "none" is the empty chain."""
     if not isinstance(value, str):
         return value
     return defence_from_spec(value) or chain.chain()

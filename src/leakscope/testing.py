@@ -26,7 +26,7 @@ from leakscope.defence import Defence, Hardened
 from leakscope.errors import KnowledgeError
 from leakscope.metrics import Metric, guess_baseline, score
 from leakscope.models import build
-from leakscope.threat import observe
+from leakscope.observation.observe import observe
 from leakscope.types import (
     Batch,
     Knowledge,

@@ -16,14 +16,14 @@ from leakscope.attacks.shared_examples import match_examples, pooled_errors, sha
 from leakscope.client import share
 from leakscope.defences.prune import prune
 from leakscope.errors import BadInputError, KnowledgeError, UsageError
-from leakscope.matching.distances import Cosine
-from leakscope.matching.layer_weights import LayerWeighted
-from leakscope.matching.optimisers import Adam
-from leakscope.matching.schedules import three_drops
+from leakscope.matching.distances.distance import Cosine
+from leakscope.matching.distances.layer_weights import LayerWeighted
+from leakscope.matching.optimisers.first_order import Adam
+from leakscope.matching.optimisers.schedules import three_drops
 from leakscope.metrics import guess_baseline, score
+from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal_like, uniform
 from leakscope.testing import check_attack
-from leakscope.threat import observe
 from leakscope.types import Batch, LocalTraining, Reconstruction, SharedUpdate, Status
 
 CLASSES = 6

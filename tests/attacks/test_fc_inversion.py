@@ -14,8 +14,8 @@ from leakscope.errors import UnsuitableError
 from leakscope.metrics import score
 from leakscope.models import build
 from leakscope.models.rgap import logistic_loss
+from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal_like
-from leakscope.threat import observe
 from leakscope.types import Batch, LocalTraining, SharedUpdate, Status
 from tiny import batch_of, convolutional, dense, seen_of, shared
 

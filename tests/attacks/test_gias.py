@@ -10,12 +10,12 @@ from leakscope.attacks.gias import Gias, gias
 from leakscope.client import share
 from leakscope.defences.prune import prune
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.distances import Cosine, Masked
+from leakscope.matching.distances.distance import Cosine, Masked
 from leakscope.metrics import guess_baseline, score
 from leakscope.models import build
+from leakscope.observation.observe import observe
 from leakscope.priors import smooth_prior
 from leakscope.testing import check_attack, smallest_problem
-from leakscope.threat import observe
 from leakscope.types import Batch, Status
 
 SHORT = {"prior": "smooth", "latent_steps": 100, "weight_steps": 40, "restarts": 2}

@@ -6,13 +6,13 @@ import torch
 
 from leakscope.attack import Effort
 from leakscope.attacks.gradinversion import PAPER, gradinversion
-from leakscope.matching.bn_prior import BatchNormPrior
-from leakscope.matching.distances import SquaredL2
-from leakscope.matching.group import GroupConsistency
-from leakscope.matching.labels import DistinctFirst
-from leakscope.matching.langevin import Langevin
-from leakscope.matching.magnitudes import InputNorm
-from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.distances.distance import SquaredL2
+from leakscope.matching.labels.rules import DistinctFirst
+from leakscope.matching.optimisers.langevin import Langevin
+from leakscope.matching.penalties.batch_norm import BatchNormPrior
+from leakscope.matching.penalties.group import GroupConsistency
+from leakscope.matching.penalties.magnitudes import InputNorm
+from leakscope.matching.penalties.penalty import TotalVariation
 from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
 from leakscope.testing import check_attack

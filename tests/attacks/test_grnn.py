@@ -8,13 +8,13 @@ import torch
 from leakscope.attack import Effort
 from leakscope.attacks.grnn import SquaredVariation, grnn
 from leakscope.attacks.grnn_refined import refined_grnn
-from leakscope.cell import audit
+from leakscope.audits.cell import run_cell
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.generators import TwoBranchGenerator
-from leakscope.matching.optimisers import RMSprop
-from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.schedules import falling_late
-from leakscope.matching.transport import SquaredPlusNorm, Wasserstein
+from leakscope.matching.candidates.generators import TwoBranchGenerator
+from leakscope.matching.distances.wasserstein import SquaredPlusNorm, Wasserstein
+from leakscope.matching.optimisers.first_order import RMSprop
+from leakscope.matching.optimisers.schedules import falling_late
+from leakscope.matching.penalties.penalty import TotalVariation
 from leakscope.matching.trial import Trial
 from leakscope.metrics import guess_baseline, score
 from leakscope.models import build
@@ -96,7 +96,7 @@ def test_a_batch_is_rebuilt_from_one_generator_and_its_loss_is_that_of_the_resul
 def test_victims_in_lockstep_get_generators_of_their_own():
     problem = smallest_problem()
     other = replace(problem.batch, inputs=1 - problem.batch.inputs, targets=torch.tensor([0]))
-    result = audit(problem.model, [problem.batch, other], grnn(steps=100, width=8), scenario="C", seed=3)
+    result = run_cell(problem.model, [problem.batch, other], grnn(steps=100, width=8), scenario="C", seed=3)
     assert result.scores is not None
     assert result.baseline_psnr is not None
     assert bool(result.scores.label_correct.all())

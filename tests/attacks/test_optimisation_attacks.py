@@ -9,16 +9,16 @@ from leakscope.attacks import ats_study
 from leakscope.attacks.dlg import dlg, dlg_adam
 from leakscope.attacks.idlg import idlg
 from leakscope.attacks.inverting_gradients import inverting_gradients
-from leakscope.cell import audit
+from leakscope.audits.cell import run_cell
 from leakscope.data import load
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.candidates import Pixels
-from leakscope.matching.distances import L1, Cosine, SquaredL2
-from leakscope.matching.lbfgs import LBFGS
-from leakscope.matching.optimisers import SGD, Adam
-from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.candidates.pixels import Pixels
+from leakscope.matching.distances.distance import L1, Cosine, SquaredL2
+from leakscope.matching.optimisers.first_order import SGD, Adam
+from leakscope.matching.optimisers.lbfgs import LBFGS
+from leakscope.matching.optimisers.schedules import three_drops
+from leakscope.matching.penalties.penalty import TotalVariation
 from leakscope.matching.recipe import GradientMatching
-from leakscope.matching.schedules import three_drops
 from leakscope.metrics import score
 from leakscope.models import build
 from leakscope.registry import ATTACKS
@@ -136,7 +136,7 @@ def test_knowing_more_never_hurts_on_deltas():
     batch = load("digits", indices=[1, 5, 9, 12])
     local = LocalTraining(lr=1e-2, steps=4, batch_size=1)
     reached = {
-        scenario: audit(model, batch, inverting_gradients(steps=200), local=local, scenario=scenario).scores
+        scenario: run_cell(model, batch, inverting_gradients(steps=200), local=local, scenario=scenario).scores
         for scenario in "ACD"
     }
     median = {scenario: float(scores.psnr.median()) for scenario, scores in reached.items() if scores is not None}

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from leakscope.errors import KnowledgeError, UnsuitableError
-from leakscope.partial import restrict
+from leakscope.observation.observe import observe
+from leakscope.observation.restrict import restrict
 from leakscope.registry import ATTACKS, get_attack
 from leakscope.testing import smallest_problem
-from leakscope.threat import observe
 from leakscope.types import Reconstruction
 from tiny import shared
 

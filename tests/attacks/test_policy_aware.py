@@ -11,8 +11,8 @@ from leakscope.attacks.policy_aware import policy_aware
 from leakscope.errors import UnsuitableError
 from leakscope.metrics import score
 from leakscope.models import build
+from leakscope.observation.observe import observe
 from leakscope.rng import generator, uniform
-from leakscope.threat import observe
 from leakscope.types import Batch, Observation, Status
 from tiny import batch_of, dense, seen_of, shared
 

@@ -10,17 +10,17 @@ from torch.nn import functional
 
 from data_folder import data_root, needs
 from leakscope import data
-from leakscope.attacks.recursive.start import binary_targets
+from leakscope.attacks.closed.recursive.start import binary_targets
 from leakscope.attacks.rgap import rank_report, rgap
-from leakscope.cell import audit
+from leakscope.audits.cell import run_cell
 from leakscope.client import share
 from leakscope.errors import UnsuitableError
 from leakscope.metrics import score
 from leakscope.models import build
 from leakscope.models.rgap import logistic_loss
+from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal_like
 from leakscope.testing import check_attack
-from leakscope.threat import observe
 from leakscope.types import Batch, LocalTraining, SharedUpdate, Status
 from tiny import batch_of, shared
 
@@ -215,7 +215,7 @@ def test_binary_targets_take_the_form_of_the_loss():
 
 def test_a_single_logit_goes_through_a_whole_audit():
     batches = [batch_of([1]), Batch(batch_of([0], seed=4).inputs, torch.tensor([0]))]
-    result = audit(dense(classes=1), batches, rgap(), loss=logistic_loss, scenario="C")
+    result = run_cell(dense(classes=1), batches, rgap(), loss=logistic_loss, scenario="C")
     assert result.status is Status.OK
     assert float(result.scores.psnr.min()) > 100
     assert result.scores.label_correct.all()

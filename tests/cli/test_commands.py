@@ -82,7 +82,7 @@ def test_no_workers_exits_2(command: Command, tmp_path: Path) -> None:
 
 
 def test_a_run_prints_why_cells_were_refused(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leakscope.campaign import run
+    from leakscope.audits import run
     from leakscope.report import SelfCheck
 
     monkeypatch.setattr(run, "require_self_check", lambda: SelfCheck(name="planted image", psnr=60.0, passed=True))

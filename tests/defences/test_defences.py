@@ -21,9 +21,9 @@ from leakscope.defences.prune import prune
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
+from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal
 from leakscope.tensors import global_norm
-from leakscope.threat import observe
 from leakscope.types import LocalTraining, SealedUpdate, SharedUpdate
 from tiny import batch_of, dense, flat, shared
 

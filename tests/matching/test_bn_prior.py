@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from leakscope.matching.bn_prior import BatchNormPrior, target_statistics
+from leakscope.matching.penalties.batch_norm import BatchNormPrior, target_statistics
 from leakscope.matching.trial import Trial
 from leakscope.networks import norm_layers, norm_statistics
-from leakscope.threat import observe
+from leakscope.observation.observe import observe
 from leakscope.types import Batch
 from tiny import batch_of, convolutional, dense, seen_of, shared
 

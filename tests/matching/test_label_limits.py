@@ -15,13 +15,13 @@ from leakscope.attacks.dlg import dlg
 from leakscope.attacks.gradinversion import gradinversion
 from leakscope.attacks.grnn import grnn
 from leakscope.errors import UnsuitableError
-from leakscope.matching.label_rules.layer import find_last_layer
-from leakscope.matching.label_rules.soft import likeliest, probabilities
-from leakscope.matching.labels import DistinctFirst, Inferred, LastLayerSign, RowMinimum, Soft, infer_labels
+from leakscope.matching.labels.layer import find_last_layer
+from leakscope.matching.labels.rules import DistinctFirst, Inferred, LastLayerSign, RowMinimum, Soft, infer_labels
+from leakscope.matching.labels.soft import likeliest, probabilities
 from leakscope.metrics import score
 from leakscope.models.rgap import logistic_loss
+from leakscope.observation.observe import observe
 from leakscope.rng import generator
-from leakscope.threat import observe
 from leakscope.types import Batch, Status
 from tiny import batch_of, dense, seen_of, shared
 

@@ -9,9 +9,9 @@ from leakscope.client import share
 from leakscope.data import load
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching import labels
-from leakscope.matching.label_rules.counting import apportion
-from leakscope.matching.label_rules.probe import Probe, made_up_images, probe
-from leakscope.matching.labels import (
+from leakscope.matching.labels.counting import apportion
+from leakscope.matching.labels.probe import Probe, made_up_images, probe
+from leakscope.matching.labels.rules import (
     DistinctFirst,
     Inferred,
     Known,
@@ -21,8 +21,8 @@ from leakscope.matching.labels import (
     infer_labels,
 )
 from leakscope.models import build
+from leakscope.observation.observe import observe
 from leakscope.rng import generator
-from leakscope.threat import observe
 from leakscope.types import Batch, Knowledge, LocalTraining, SharedUpdate
 from tiny import batch_of, convolutional, dense, seen_of, shared
 

@@ -7,7 +7,7 @@ import torch
 
 from leakscope import rng
 from leakscope.errors import UnsuitableError
-from leakscope.matching.latent import Latent, LatentMoments, TunedWeights
+from leakscope.matching.candidates.latent import Latent, LatentMoments, TunedWeights
 from leakscope.matching.trial import Trial
 from leakscope.matching.variables import stack_groups
 from leakscope.priors import Prior, smooth_prior

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.magnitudes import InputNorm
-from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.penalties.magnitudes import InputNorm
+from leakscope.matching.penalties.penalty import TotalVariation
 from leakscope.matching.trial import Trial
 from leakscope.rng import generator
 

@@ -15,16 +15,17 @@ from leakscope.defences.noise import gaussian_noise, laplacian_noise
 from leakscope.defences.prune import prune
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
 from leakscope.matching import lockstep
-from leakscope.matching.candidates import Pixels
-from leakscope.matching.distances import Clipped, Cosine, Denoised, Direction, Masked, SquaredL2
-from leakscope.matching.labels import Inferred, Soft
-from leakscope.matching.lbfgs import LBFGS
-from leakscope.matching.optimisers import Adam, Optimiser
+from leakscope.matching.candidates.pixels import Pixels
+from leakscope.matching.distances.distance import Clipped, Cosine, Denoised, Direction, Masked, SquaredL2
+from leakscope.matching.labels.rules import Inferred, Soft
+from leakscope.matching.optimisers.first_order import Adam, Optimiser
+from leakscope.matching.optimisers.lbfgs import LBFGS
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays import AsKnown, LocalSteps
+from leakscope.matching.replays.replay import AsKnown, LocalSteps
 from leakscope.metrics import score
+from leakscope.networks import freeze
+from leakscope.observation.observe import observe, observe_many
 from leakscope.testing import smallest_problem
-from leakscope.threat import freeze, observe, observe_many
 from leakscope.types import LocalTraining, Status
 from tiny import batch_of, convolutional, dense, seen_of, shared
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 from leakscope.matching import routes
-from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
-from leakscope.matching.replays import AsKnown, OneGradient
+from leakscope.matching.distances.distance import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
+from leakscope.matching.replays.replay import AsKnown, OneGradient
 from leakscope.matching.routes import Match, PlainRoute, choose_route
 from leakscope.rng import generator, uniform
 from leakscope.types import LocalTraining

@@ -12,9 +12,9 @@ from torch.nn import functional
 from leakscope import audit
 from leakscope.attacks.idlg import idlg
 from leakscope.errors import UnsuitableError
-from leakscope.networks import settle
+from leakscope.networks import freeze, settle
+from leakscope.observation.observe import observe
 from leakscope.registry import get_attack
-from leakscope.threat import freeze, observe
 from tiny import batch_of, shared
 
 SHAPE = (1, 6, 6)

@@ -12,8 +12,8 @@ from torch.nn import functional
 from leakscope import models
 from leakscope.client import second_derivative, share
 from leakscope.errors import BadInputError, UnsuitableError, UsageError
+from leakscope.observation.observe import observe
 from leakscope.registry import get_attack
-from leakscope.threat import observe
 from leakscope.types import Batch, SharedUpdate
 from tiny import batch_of, dense, shared
 

@@ -10,9 +10,9 @@ from torch.nn import functional
 from leakscope import models
 from leakscope.client import share
 from leakscope.metrics import guess_baseline, score
+from leakscope.observation.observe import observe
 from leakscope.registry import get_attack
 from leakscope.testing import smallest_problem
-from leakscope.threat import observe
 from leakscope.types import Batch, LocalTraining, Status
 from tiny import shared
 

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from leakscope.attack import Attack, Watch
-from leakscope.attacks.linear.isolate import Isolated, isolate
-from leakscope.attacks.linear.layers import first_linear, gradients, layer_inputs, normalised, to_pixels
-from leakscope.attacks.linear.rows import least_squares, quotient
+from leakscope.attacks.closed.linear.isolate import Isolated, isolate
+from leakscope.attacks.closed.linear.layers import first_linear, gradients, layer_inputs, normalised, to_pixels
+from leakscope.attacks.closed.linear.rows import least_squares, quotient
 from leakscope.errors import UnsuitableError
-from leakscope.matching.candidates import Pixels
-from leakscope.matching.distances import SquaredL2
-from leakscope.matching.labels import Inferred, infer_labels
-from leakscope.matching.optimisers import Adam
+from leakscope.matching.candidates.pixels import Pixels
+from leakscope.matching.distances.distance import SquaredL2
+from leakscope.matching.labels.rules import Inferred, infer_labels
+from leakscope.matching.optimisers.first_order import Adam
 from leakscope.matching.recipe import Recipe
-from leakscope.matching.replays import AsKnown
+from leakscope.matching.replays.replay import AsKnown
 from leakscope.types import Observation, Reconstruction, Status
 
 __all__ = ["PAPER", "FCInversion", "fc_inversion", "layer_inputs"]

@@ -10,15 +10,15 @@ from torch import Tensor
 from leakscope.attack import Effort, Watch
 from leakscope.attacks.around import AroundMatching
 from leakscope.errors import UsageError
-from leakscope.matching.distances import Cosine
-from leakscope.matching.labels import Inferred
-from leakscope.matching.latent import LATENT, Latent, TunedWeights
-from leakscope.matching.optimisers import Adam
-from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.prior_files import as_prior
+from leakscope.matching.candidates.latent import LATENT, Latent, TunedWeights
+from leakscope.matching.candidates.prior_files import as_prior
+from leakscope.matching.distances.distance import Cosine
+from leakscope.matching.labels.rules import Inferred
+from leakscope.matching.optimisers.first_order import Adam
+from leakscope.matching.optimisers.schedules import three_drops
+from leakscope.matching.penalties.penalty import TotalVariation
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays import AsKnown
-from leakscope.matching.schedules import three_drops
+from leakscope.matching.replays.replay import AsKnown
 from leakscope.priors import Prior
 from leakscope.types import Observation, Reconstruction, Status
 

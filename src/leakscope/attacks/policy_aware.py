@@ -10,14 +10,14 @@ from leakscope import rng as random
 from leakscope.attack import Effort, Watch
 from leakscope.attacks.around import AroundMatching
 from leakscope.errors import UnsuitableError, UsageError, suggest
-from leakscope.matching.candidates import Pixels
-from leakscope.matching.distances import Cosine
-from leakscope.matching.labels import Inferred
+from leakscope.matching.candidates.pixels import Pixels
+from leakscope.matching.candidates.transformed import Transformed, variable
+from leakscope.matching.candidates.transforms import TRANSFORMS, Transform
+from leakscope.matching.distances.distance import Cosine
+from leakscope.matching.labels.rules import Inferred
 from leakscope.matching.presets import ScheduleName, schedule_preset
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays import AsKnown
-from leakscope.matching.transformed import Transformed, variable
-from leakscope.matching.transforms import TRANSFORMS, Transform
+from leakscope.matching.replays.replay import AsKnown
 from leakscope.types import Observation, Reconstruction, Status
 
 PAPER = (

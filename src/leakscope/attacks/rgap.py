@@ -13,14 +13,14 @@ from torch import Tensor
 
 from leakscope import rng as random
 from leakscope.attack import Attack, Watch
-from leakscope.attacks.recursive.chain import Chain, take_apart
-from leakscope.attacks.recursive.descent import Descent, descend
-from leakscope.attacks.recursive.ranks import LayerRank, RankReport, choose_top, padded, rank_report
-from leakscope.attacks.recursive.start import Start, binary_targets, from_bias, from_loss
+from leakscope.attacks.closed.recursive.chain import Chain, take_apart
+from leakscope.attacks.closed.recursive.descent import Descent, descend
+from leakscope.attacks.closed.recursive.ranks import LayerRank, RankReport, choose_top, padded, rank_report
+from leakscope.attacks.closed.recursive.start import Start, binary_targets, from_bias, from_loss
 from leakscope.client import trainable
 from leakscope.errors import UnsuitableError
-from leakscope.matching.labels import infer_labels
-from leakscope.matching.replays import OneGradient, predict, scale_known
+from leakscope.matching.labels.rules import infer_labels
+from leakscope.matching.replays.replay import OneGradient, predict, scale_known
 from leakscope.types import Observation, Reconstruction, Status, Tensors
 
 __all__ = ["PAPER", "RGAP", "LayerRank", "RankReport", "rank_report", "rgap"]

@@ -61,8 +61,8 @@ def attack(
     from leakscope.errors import UsageError
     from leakscope.files import check_update
     from leakscope.models import load_network
+    from leakscope.observation.observe import observe
     from leakscope.registry import attack_from_spec
-    from leakscope.threat import observe
     from leakscope.types import Knowledge
 
     shape = tuple(parse_numbers(input_shape, "--input-shape"))
@@ -119,7 +119,7 @@ def _run(recipe: Attack, seen: Observation, *, seed: int, out: Path) -> dict[str
 def _result(
     found: Reconstruction, name: str, scenario: str, *, images: list[str], inputs: str | None
 ) -> dict[str, Any]:
-    from leakscope.campaign.execute import number
+    from leakscope.audits.execute import number
 
     return {
         "attack": name,

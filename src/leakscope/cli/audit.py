@@ -17,7 +17,7 @@ import typer
 from leakscope.cli.price import print_bill
 
 if TYPE_CHECKING:
-    from leakscope.campaign import CampaignResult, Config
+    from leakscope.audits import CampaignResult, Config
     from leakscope.report import CellRecord, Summary
 
 _HEADINGS = ("model", "data", "attack", "defence", "attacker", "scenario", "worst dB", "median dB", "status")
@@ -76,11 +76,11 @@ def audit(
     Example: leakscope audit --model mynet:build --weights net.pt --data photos --size 32
     --attack inverting-gradients --defence none --defence prune:fraction=0.9 --out runs/mine
     """
-    from leakscope import campaign
+    from leakscope import audits
     from leakscope.cli.loading import name_options
 
     if schema:
-        typer.echo(json.dumps(campaign.json_schema(), indent=1))
+        typer.echo(json.dumps(audits.json_schema(), indent=1))
         return
     given = {
         "models": model,
@@ -105,9 +105,9 @@ def audit(
     settings = _settings(config, given)
     with name_options("size"):
         if dry_run:
-            print_bill(campaign.price_campaign(settings, show_images=show_images, workers=workers), as_json=as_json)
+            print_bill(audits.price_campaign(settings, show_images=show_images, workers=workers), as_json=as_json)
             return
-        result = campaign.run_campaign(
+        result = audits.run_campaign(
             settings,
             out,
             show_images=show_images,
@@ -125,11 +125,11 @@ def audit(
 
 def _settings(path: Path | None, overrides: dict[str, Any]) -> Config:
     """The file's settings, which may hold no code, under those of the command line, which may."""
-    from leakscope import campaign
+    from leakscope import audits
 
-    base = campaign.load_config(path).model_dump() if path else {}
+    base = audits.load_config(path).model_dump() if path else {}
     given = {key: value for key, value in overrides.items() if value not in (None, [], ())}
-    return campaign.parse_config({**base, **given}, source="the command line", allow_code=True)
+    return audits.parse_config({**base, **given}, source="the command line", allow_code=True)
 
 
 def _parse_size(text: str) -> int | tuple[int, int]:

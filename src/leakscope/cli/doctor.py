@@ -27,7 +27,7 @@ def doctor(as_json: bool = typer.Option(False, "--json", help="Print as JSON."))
     import torch
 
     from leakscope import data
-    from leakscope.campaign import self_check
+    from leakscope.audits import self_check
     from leakscope.version import __version__
 
     check = self_check()

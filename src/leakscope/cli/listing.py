@@ -33,8 +33,8 @@ def list_names(
 
 def _tables() -> dict[str, dict[str, str]]:
     from leakscope import data, models
+    from leakscope.observation.scenario import SCENARIOS
     from leakscope.registry import ATTACKS, DEFENCES
-    from leakscope.threat import SCENARIOS
 
     return {
         "attacks": {name: _first_line(recipe) for name, recipe in ATTACKS.items()},

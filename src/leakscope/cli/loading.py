@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from leakscope.errors import BadInputError, MissingDataError, UnsuitableError, UsageError
 from leakscope.files import load_update
 from leakscope.files.updates import declared_kind
-from leakscope.fit import check_labels, check_not_zero
 from leakscope.networks import freeze, settle
+from leakscope.observation.checks import check_labels, check_not_zero
+from leakscope.observation.scenario import SCENARIOS, get_scenario
 from leakscope.tensors import dot, global_norm
-from leakscope.threat import SCENARIOS, get_scenario
 from leakscope.types import Knowledge, LocalTraining, SharedUpdate
 
 # Gradients and deltas are nearly orthogonal to the weights; a trained copy of them is not.

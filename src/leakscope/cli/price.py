@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from leakscope.campaign import Bill, Line
+    from leakscope.audits import Bill, Line
 
 _WIDE = 160
 _BUSY = 1.5
@@ -39,7 +39,7 @@ def _table(bill: Bill) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from leakscope.campaign.durations import duration
+    from leakscope.audits.durations import duration
 
     table = Table(title="Estimate")
     headings = ("model and data", "attack", "cells", "steps", "starts", "s/cell", "total", "at most", "MB")
@@ -68,7 +68,7 @@ def _steps(line: Line) -> str:
 
 
 def _print_totals(bill: Bill) -> None:
-    from leakscope.campaign.durations import duration
+    from leakscope.audits.durations import duration
 
     processes = "1 worker" if bill.workers == 1 else f"{bill.workers} workers"
     typer.echo(

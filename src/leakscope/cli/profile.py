@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from leakscope.attack import Attack
-    from leakscope.profile import LeakageProfile, View
+    from leakscope.audits.profile import LeakageProfile, View
     from leakscope.types import Batch
 
 
@@ -85,8 +85,8 @@ def profile(
 def _attack_layers(
     recipe: Attack, network: nn.Module, batch: Batch, *, scenario: str, seed: int, views: list[str]
 ) -> LeakageProfile:
+    from leakscope.audits.profile import leakage_profile
     from leakscope.cli.progress import count_steps
-    from leakscope.profile import leakage_profile
     from leakscope.progress import show_progress
 
     with (

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from leakscope.attack import Watch
 from leakscope.matching.objective import Objective
-from leakscope.matching.optimisers import State
+from leakscope.matching.optimisers.first_order import State
 from leakscope.matching.problem import Keep, Problem, Stop, plain_distance
 from leakscope.matching.variables import Variables
 from leakscope.types import Status

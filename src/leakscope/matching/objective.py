@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leakscope.matching.distances import Grouped
-from leakscope.matching.optimisers import Evaluation
+from leakscope.matching.distances.distance import Grouped
+from leakscope.matching.optimisers.first_order import Evaluation
 from leakscope.matching.problem import Part, Problem
-from leakscope.matching.replays import Replay
+from leakscope.matching.replays.replay import Replay
 from leakscope.matching.routes import Match, Route, choose_route
 from leakscope.matching.trial import Trial
 from leakscope.matching.variables import Variables, is_fixed

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from leakscope.errors import UsageError
-from leakscope.matching.optimisers import Adam, accelerated
-from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.schedules import three_drops
+from leakscope.matching.optimisers.first_order import Adam, accelerated
+from leakscope.matching.optimisers.schedules import three_drops
+from leakscope.matching.penalties.penalty import TotalVariation
 
 ScheduleName = Literal["accelerated", "paper"]
 _T = TypeVar("_T")

@@ -15,12 +15,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from leakscope.matching.candidates import Candidate
-from leakscope.matching.distances import Distance
-from leakscope.matching.label_rules.soft import probabilities
-from leakscope.matching.optimisers import Optimiser
-from leakscope.matching.penalties import Penalty
-from leakscope.matching.replays import Replay
+from leakscope.matching.candidates.pixels import Candidate
+from leakscope.matching.distances.distance import Distance
+from leakscope.matching.labels.soft import probabilities
+from leakscope.matching.optimisers.first_order import Optimiser
+from leakscope.matching.penalties.penalty import Penalty
+from leakscope.matching.replays.replay import Replay
 from leakscope.matching.routes import PlainRoute
 from leakscope.matching.variables import Variables
 from leakscope.types import Observation

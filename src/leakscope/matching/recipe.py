@@ -13,15 +13,15 @@ from torch import Tensor
 from leakscope import rng as random
 from leakscope.attack import Attack, Effort, Watch
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.candidates import Candidate
-from leakscope.matching.distances import Denoised, Direction, Distance
+from leakscope.matching.candidates.pixels import Candidate
+from leakscope.matching.distances.distance import Denoised, Direction, Distance
 from leakscope.matching.engine import Outcome, run
-from leakscope.matching.labels import LabelRule, count_examples, resolve_all
+from leakscope.matching.labels.rules import LabelRule, count_examples, resolve_all
 from leakscope.matching.lockstep import count_parameters, lockstep_chunks
-from leakscope.matching.optimisers import Optimiser
-from leakscope.matching.penalties import Penalty
+from leakscope.matching.optimisers.first_order import Optimiser
+from leakscope.matching.penalties.penalty import Penalty
 from leakscope.matching.problem import Keep, Part, Problem, Stop
-from leakscope.matching.replays import Replay, gradient_factor, scale_known
+from leakscope.matching.replays.replay import Replay, gradient_factor, scale_known
 from leakscope.matching.routes import PlainRoute
 from leakscope.matching.variables import Variables, stack_groups
 from leakscope.matching.verdict import Found, best_group, better_of, distance_of_zero, judge

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from leakscope.client import second_derivative, trainable
 from leakscope.fastgrad import Program, Unsupported, compile_network
-from leakscope.matching.distances import Distance, Grouped
-from leakscope.matching.replays import Replay, predict
+from leakscope.matching.distances.distance import Distance, Grouped
+from leakscope.matching.replays.replay import Replay, predict
 from leakscope.types import Observation
 
 # A wrong layer rule is off by far more; float32 differences are off by less.

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from leakscope.errors import UnsuitableError
-from leakscope.matching.distances import Distance, Grouped
+from leakscope.matching.distances.distance import Distance, Grouped
 from leakscope.matching.engine import Outcome
-from leakscope.matching.label_rules.layer import last_layer
-from leakscope.matching.label_rules.soft import likeliest
+from leakscope.matching.labels.layer import last_layer
+from leakscope.matching.labels.soft import likeliest
 from leakscope.matching.variables import Variables
 from leakscope.types import Observation, Reconstruction, Status
 

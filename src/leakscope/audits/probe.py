@@ -1,0 +1,206 @@
+"""Runs a cell for three steps on random pictures, to tell what all of it would cost.
+
+Two runs of 3 and 6 steps are compared: what they share is set-up, what the second has more is
+three steps, one from each third of the schedule. No private example is read. Time is that of the
+processor: a worker has one thread, and a busy machine would make each short run a lottery. What the
+machine's other work costs is one ratio, taken over whole probes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from statistics import median
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import nn
+
+from leakscope import rng as random
+from leakscope.attack import Attack, Effort
+from leakscope.audits.cell import run_cell
+from leakscope.audits.specs import AttackCellSpec, CellSpec, TrainingCellSpec
+from leakscope.audits.subject import Subject
+from leakscope.errors import KnowledgeError, UnsuitableError
+from leakscope.federated import measure_utility
+from leakscope.matching.lockstep import LOCKSTEP_BYTES
+from leakscope.registry import attack_from_spec, defence_from_spec
+from leakscope.runner import CellOutcome, limits
+from leakscope.types import Batch, Status
+
+STEPS = 3
+# A warm-up above the first is the measurement; a warm run above the second is too.
+_TOO_SLOW_SECONDS, _SLOW_SECONDS = 3.0, 1.0
+_REPEATS, _REPEAT_SECONDS = 5, 0.5
+_TESTED = 256
+
+
+class Sample(BaseModel):
+    """A cell that stands for all that cost the same, and the shape of its data instead of the data."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cell: CellSpec = Field(discriminator="kind")
+    shape: tuple[int, ...]
+    classes: int
+    train_size: int = 0
+    test_size: int = 0
+
+    def batch(self, count: int) -> Batch:
+        """Random pictures and labels of the right shape."""
+        rng = random.generator(0, "probe")
+        labels = torch.randint(self.classes, (count,), generator=rng)
+        return Batch(random.uniform((count, *self.shape), rng), labels)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds before the first step and for each step, of a whole cell; memory on top of the process."""
+
+    fixed: float
+    step: float
+    mb: float
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """One run: its seconds, and the steps' worth of work it did before it stopped."""
+
+    seconds: float
+    steps: float
+
+
+def probe(spec: Mapping[str, Any]) -> CellOutcome:
+    """Measure one sample; runs in a worker process."""
+    sample = Sample.model_validate(dict(spec))
+    torch.manual_seed(0)
+    _warm()
+    limits.release_memory()
+    limits.reset_peak()
+    base = limits.peak_mb()
+    wall, cpu = time.perf_counter(), time.process_time()
+    try:
+        found = _attack(sample, sample.cell) if sample.cell.kind == "attack" else _training(sample, sample.cell)
+    except (KnowledgeError, UnsuitableError) as refusal:
+        return CellOutcome(Status.REFUSED, {"error": str(refusal)})
+    times = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    numbers = {"fixed": found.fixed, "step": found.step, "mb": found.mb, "base_mb": base, **times}
+    return CellOutcome(Status.OK, {"how": found.how}, measured=numbers)
+
+
+def attack_as_run(cell: AttackCellSpec) -> Attack:
+    """The attack of a cell, adapted to the defence where the cell's attacker knows it."""
+    attack, defence = attack_from_spec(cell.attack), defence_from_spec(cell.defence)
+    return defence.adapt(attack) if cell.adaptive and defence is not None else attack
+
+
+@cache
+def _warm() -> None:
+    """Import and set up, once per process, what every cell uses: it is no cell's own cost."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    batch = Batch(torch.rand(1, 1, 8, 8), torch.zeros(1, dtype=torch.long))
+    run_cell(model, batch, attack_from_spec("inverting-gradients:steps=2"))
+
+
+def _attack(sample: Sample, cell: AttackCellSpec) -> Measured:
+    attack = attack_as_run(cell)
+    steps, restarts = attack.effort.steps, attack.effort.restarts or 1
+    run = partial(_attack_run, sample, cell, Subject(cell.subject).model())
+    starts = cell.victims * restarts
+    first, mb = _with_memory(lambda: run(steps=STEPS, victims=1, restarts=1))
+    if first.seconds < _TOO_SLOW_SECONDS:
+        first = run(steps=STEPS, victims=1, restarts=1)
+    if first.seconds > _SLOW_SECONDS:
+        # Set-up counts as steps here: too high rather than too low.
+        step = first.seconds / first.steps * starts if steps else 0.0
+        return Measured(0.0 if steps else first.seconds * starts, step, mb, "measured on one victim only")
+    room = max(1, int(_SLOW_SECONDS / first.seconds))
+    victims = min(cell.victims, room)
+    at = partial(run, victims=victims, restarts=min(restarts, max(1, room // victims)))
+    scale = starts / (victims * min(restarts, max(1, room // victims)))
+    timed, mb = _with_memory(lambda: at(steps=STEPS))
+    if steps is None:
+        return Measured(timed.seconds * scale, 0.0, mb)
+    if attack.runs_in_lockstep:
+        # Memory grows with the runs, up to where the engine splits them.
+        mb = min(mb * scale, max(mb, LOCKSTEP_BYTES / 1e6))
+    fixed, step = _fixed_and_step(lambda count: at(steps=count))
+    return Measured(fixed * scale, step * scale, mb)
+
+
+def _attack_run(
+    sample: Sample, cell: AttackCellSpec, model: nn.Module, *, steps: int, victims: int, restarts: int
+) -> _Timed:
+    size = cell.batch_size
+    examples = sample.batch(victims * size)
+    parts = zip(examples.inputs.split(size), examples.targets.split(size), strict=True)
+    began = time.process_time()
+    found = run_cell(
+        model,
+        [Batch(inputs, targets) for inputs, targets in parts],
+        attack_from_spec(cell.attack),
+        defence=defence_from_spec(cell.defence),
+        adaptive=cell.adaptive,
+        local=cell.local,
+        scenario=cell.scenario,
+        rounds=cell.rounds,
+        with_lpips=cell.lpips,
+        limited=lambda attack: attack.with_effort(Effort(steps, restarts, attempts=1)),
+    )
+    seconds = time.process_time() - began
+    # Every update that was attacked by itself: those of several rounds, unless the attack joins them.
+    attacked = victims if found.scores is None else len(found.scores) / size
+    return _Timed(seconds, _steps_done(attack_as_run(cell), found.evaluations / attacked, asked=steps))
+
+
+def _steps_done(attack: Attack, evaluations: float, *, asked: int) -> float:
+    """Steps a run really made: on random data L-BFGS often stops in the middle of its first one."""
+    of_one = attack.with_effort(Effort(1, attack.effort.restarts, attempts=1)).effort.evaluations
+    return min(asked, evaluations / of_one) if of_one and evaluations > 0 else asked
+
+
+def _training(sample: Sample, cell: TrainingCellSpec) -> Measured:
+    run = partial(_training_run, sample, cell, Subject(cell.subject).model())
+    # The cell reads both sets whole.
+    held = 4 * (sample.train_size + sample.test_size) * math.prod(sample.shape) / 1e6
+    first, mb = _with_memory(lambda: run(STEPS))
+    if first.seconds > _TOO_SLOW_SECONDS:
+        return Measured(0.0, first.seconds / STEPS, mb + held, "measured on the first 3 rounds only")
+    fixed, step = _fixed_and_step(run)
+    return Measured(fixed * max(1.0, sample.test_size / _TESTED), step, mb + held)
+
+
+def _training_run(sample: Sample, cell: TrainingCellSpec, model: nn.Module, rounds: int) -> _Timed:
+    options: dict[str, Any] = cell.training.model_dump(exclude={"examples"}) | {"rounds": rounds}
+    defence = defence_from_spec(cell.defence)
+    train = sample.batch(cell.training.clients * max(2, cell.training.batch_size))
+    began = time.process_time()
+    measure_utility(model, train, sample.batch(_TESTED), defence=defence, **options)
+    return _Timed(time.process_time() - began, rounds)
+
+
+def _fixed_and_step(run: Callable[[int], _Timed]) -> tuple[float, float]:
+    """Set-up and one step, each the median of a few runs of 3 and 6 steps."""
+    short, long = [run(STEPS)], [run(2 * STEPS)]
+    while len(short) < _REPEATS and sum(one.seconds for one in (*short, *long)) < _REPEAT_SECONDS:
+        short.append(run(STEPS))
+        long.append(run(2 * STEPS))
+    few, many = (_Timed(median(one.seconds for one in runs), runs[0].steps) for runs in (short, long))
+    more = many.steps - few.steps
+    # Runs that stop before the third step, or that the machine disturbed, tell no difference.
+    told = more >= 1 and many.seconds > few.seconds
+    step = (many.seconds - few.seconds) / more if told else many.seconds / many.steps
+    return max(0.0, few.seconds - few.steps * step), step
+
+
+def _with_memory(run: Callable[[], _Timed]) -> tuple[_Timed, float]:
+    limits.release_memory()
+    limits.reset_peak()
+    base = limits.peak_mb()
+    timed = run()
+    return timed, max(0.0, limits.peak_mb() - base)

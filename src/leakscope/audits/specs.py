@@ -1,0 +1,139 @@
+"""What a cell is told: which subject, which attack, which defence, under which conditions.
+
+A worker gets the same as plain JSON; the hash of that JSON is the cell's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from leakscope.audits.config import AccuracyTraining
+from leakscope.report.schema import PlannedAttack
+from leakscope.runner import Cell
+from leakscope.types import LocalTraining, PictureSize
+from leakscope.version import __version__
+
+NONE = "none"
+# Left out of the JSON at their defaults: version 0.1 did not have them, and its cells keep their keys.
+_SINCE_0_1 = ("rounds", "limit", "classes", "normalise", "bounds", "code_hash")
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SubjectSpec(_Spec):
+    """A model and the private data behind its updates, with hashes of what is read from files.
+
+    `code_hash` covers the source of functions of the user's own, and the weights that such a function built.
+    """
+
+    model: str
+    options: dict[str, Any]
+    weights: str | None
+    weights_hash: str | None
+    mode: Literal["eval", "train"]
+    data: str
+    size: PictureSize | None
+    split: str
+    count: int
+    data_hash: str
+    classes: int | None = None
+    normalise: str | None = None
+    bounds: str | None = None
+    code_hash: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Short name for people."""
+        return f"{self.model} on {self.data}"
+
+
+def _without_news(spec: _Spec, found: dict[str, Any]) -> dict[str, Any]:
+    """What version 0.1 would have written, where nothing newer is used."""
+    usual = {name: field.default for name, field in type(spec).model_fields.items() if name in _SINCE_0_1}
+    return {name: value for name, value in found.items() if name not in usual or getattr(spec, name) != usual[name]}
+
+
+class _CellSpec(_Spec):
+    subject: SubjectSpec
+    defence: str
+    seed: int
+    # Of an attack or a defence of the user's own.
+    code_hash: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What progress and reports call the cell."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON, for the worker and for the key."""
+        found = self.model_dump(mode="json")
+        return _without_news(self, found) | {"subject": _without_news(self.subject, found["subject"])}
+
+    @cached_property
+    def cell(self) -> Cell:
+        """The cell as the runner knows it."""
+        return Cell.of(self.to_json(), code_version=__version__, label=self.label)
+
+    @property
+    def key(self) -> str:
+        """Hash of what the cell is told and of the version that runs it."""
+        return self.cell.key
+
+
+class AttackCellSpec(_CellSpec):
+    """One attack against one defence.
+
+    `rounds` is None for as many as the attack needs; `limit` shortens the attack; `keep_images` stores what it rebuilt.
+    """
+
+    kind: Literal["attack"] = "attack"
+    attack: str
+    adaptive: bool
+    scenario: str
+    victims: int
+    batch_size: int
+    lpips: bool
+    keep_images: bool
+    local: LocalTraining | None
+    rounds: int | None = None
+    limit: PlannedAttack | None = None
+
+    @property
+    def label(self) -> str:
+        """What progress and reports call the cell."""
+        knowing = " knowing it" if self.adaptive else ""
+        against = f"{self.attack} against {self.defence}{knowing}"
+        return f"{self.subject.name}: {against}, {self.scenario}, seed {self.seed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON, for the worker and for the key."""
+        found = super().to_json()
+        return {**found, "local": None if self.local is None else self.local.settings()}
+
+
+class TrainingCellSpec(_CellSpec):
+    """A short training under one defence, for the accuracy it costs."""
+
+    kind: Literal["utility"] = "utility"
+    training: AccuracyTraining
+
+    @property
+    def label(self) -> str:
+        """What progress and reports call the cell."""
+        return f"{self.subject.name}: accuracy under {self.defence}"
+
+
+CellSpec = AttackCellSpec | TrainingCellSpec
+_ANY_CELL: TypeAdapter[CellSpec] = TypeAdapter(Annotated[CellSpec, Field(discriminator="kind")])
+
+
+def parse_cell_spec(spec: Mapping[str, Any]) -> CellSpec:
+    """The typed spec of a cell that came as JSON."""
+    return _ANY_CELL.validate_python(dict(spec))

@@ -1,0 +1,1 @@
+"""Axis 2: what is optimised, where it starts, and where it must stay."""

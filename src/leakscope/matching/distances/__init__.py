@@ -1,0 +1,1 @@
+"""Axis 4: how far a candidate's gradient is from the observed one."""

@@ -1,0 +1,148 @@
+"""AGIC's layer weights, around any distance: later convolutions count more.
+
+Xu, Hong, Huang, Chen, Decouchant: AGIC, SRDS 2022, equations 6 to 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from leakscope.errors import UnsuitableError, UsageError
+from leakscope.matching.distances.distance import Grouped, Weighed, flat
+from leakscope.networks import run
+from leakscope.types import Observation
+
+BatchNorm = Literal["as-conv", "mean", "one", "excluded"]
+
+# For untrained networks.
+PUBLISHED_BETA = 50.0
+
+_CONVOLUTION = nn.modules.conv._ConvNd
+_NORMALISATION = (
+    nn.modules.batchnorm._NormBase,  # batch and instance normalisation
+    nn.GroupNorm,
+    nn.LayerNorm,
+)
+
+
+@dataclass(frozen=True)
+class LayerWeight:
+    """What one shared tensor counts: `weight`, over the share of non-zeros in the tensor `zeros_of`, if any."""
+
+    name: str
+    weight: float
+    zeros_of: str | None
+
+
+@dataclass(frozen=True)
+class LayerWeighted(Weighed):
+    """The base distance between tensors scaled by √α, so that α stands inside sums of squares.
+
+    Around the cosine that is AGIC's 1 − Σα⟨g, t⟩ / √(Σα‖g‖² Σα‖t‖²). Convolution i of N, in the
+    order they run, has α = l/(1 − p) with l = 1 + (β − 1)(i − 1)/(N − 1) and p the share of exact
+    zeros in its observed gradient (`relu_modifier`); its bias has the same weight. Linear layers
+    and all others have the mean of l. The paper says nothing on batch normalisation:
+    `batch_norm` gives its tensors the l of the convolution before, the mean, one, or nothing.
+
+    Without `beta` it is the paper's 50, except for networks with batch normalisation by stored
+    statistics, where the plain base distance was measured to be better: untrained, they pass
+    activations on unscaled, and the last layers have most of the gradient as it is.
+
+    A distance must be `bound` to an observation before it is used: only that tells the layers.
+    """
+
+    beta: float | None = None
+    relu_modifier: bool = True
+    batch_norm: BatchNorm = "as-conv"
+    layers: tuple[LayerWeight, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.beta is not None and not self.beta > 0:
+            raise UsageError(f"layer weights need beta > 0, got {self.beta}; 1 weighs all layers alike")
+        if self.batch_norm not in get_args(BatchNorm):
+            known = ", ".join(get_args(BatchNorm))
+            raise UsageError(f"batch_norm must be one of {known}, got {self.batch_norm!r}")
+
+    def bound(self, seen: Observation) -> LayerWeighted:
+        """The same distance with the weights of the layers of this model."""
+        beta, modifier = self.beta, self.relu_modifier
+        if beta is None:
+            beta, modifier = (1.0, False) if _stored_statistics(seen.model) else (PUBLISHED_BETA, modifier)
+        layers = layer_weights(seen, beta, relu_modifier=modifier, batch_norm=self.batch_norm)
+        return replace(self, base=self.base.bound(seen), beta=beta, relu_modifier=modifier, layers=layers)
+
+    def gains(self, target: Grouped) -> dict[str, Tensor]:
+        """√α of every tensor and group: victims in lockstep differ in their zeros."""
+        if not self.layers:
+            raise UsageError("layer weights are not bound to a model; call bound(seen) first")
+        gains = {}
+        for layer in self.layers:
+            value = target[layer.name]
+            gain = value.new_full((len(value),), layer.weight)
+            if layer.zeros_of is not None:
+                kernel = target[layer.zeros_of]
+                filled = flat(kernel).count_nonzero(1).to(value.dtype) / kernel[0].numel()
+                # A gradient of nothing but zeros tells nothing of ReLU: it keeps its plain weight.
+                gain = gain / torch.where(filled > 0, filled, torch.ones_like(filled))
+            gains[layer.name] = gain.sqrt()
+        return gains
+
+
+def layer_weights(
+    seen: Observation, beta: float, *, relu_modifier: bool, batch_norm: BatchNorm
+) -> tuple[LayerWeight, ...]:
+    """The weight of every shared tensor, in the order of the update."""
+    runs = list(_executed(seen))
+    order = [module for module in runs if isinstance(module, _CONVOLUTION)]
+    ramp = [1 + (beta - 1) * place / max(1, len(order) - 1) for place in range(len(order))]
+    mean = sum(ramp) / len(ramp) if ramp else 1.0
+    shared = {id(value): name for name, value in seen.model.named_parameters() if name in seen.update.tensors}
+    weights: dict[str, LayerWeight] = {}
+    latest = ramp[0] if ramp else 1.0
+    for module in runs:
+        convolves = isinstance(module, _CONVOLUTION)
+        if convolves:
+            latest = ramp[order.index(module)]
+        own = [shared[id(value)] for value in module.parameters(recurse=False) if id(value) in shared]
+        weight = latest if convolves else _other(batch_norm, module, latest=latest, mean=mean)
+        for name in own:
+            # A parameter shared by two layers belongs to the one that runs first; a bias has its kernel's zeros.
+            weights.setdefault(name, LayerWeight(name, weight, own[0] if convolves and relu_modifier else None))
+    found = tuple(weights.get(name, LayerWeight(name, mean, None)) for name in seen.update.tensors)
+    if not any(layer.weight for layer in found):
+        raise UnsuitableError(
+            "batch_norm='excluded' leaves nothing to compare: only normalisation layers were shared; "
+            "use batch_norm='as-conv'"
+        )
+    return found
+
+
+def _stored_statistics(model: nn.Module) -> bool:
+    kind = nn.modules.batchnorm._BatchNorm
+    return any(isinstance(m, kind) and not m.training and m.track_running_stats for m in model.modules())
+
+
+def _other(rule: BatchNorm, module: nn.Module, *, latest: float, mean: float) -> float:
+    if not isinstance(module, _NORMALISATION):
+        return mean
+    return {"as-conv": latest, "mean": mean, "one": 1.0, "excluded": 0.0}[rule]
+
+
+def _executed(seen: Observation) -> Iterator[nn.Module]:
+    """Modules with parameters of their own, each once, in the order in which they run."""
+    own = [name for name, part in seen.model.named_modules() if next(part.parameters(recurse=False), None) is not None]
+    order: dict[str, None] = {}
+
+    def record(name: str, _received: object) -> None:
+        order.setdefault(name)
+
+    # Two examples: batch normalisation in training mode refuses one.
+    grey = torch.full((2, *seen.input_shape), 0.5, device=seen.device, dtype=seen.dtype)
+    with torch.no_grad():
+        run(seen.model, grey, layers=own, before=record, seed=0)
+    return (seen.model.get_submodule(name) for name in order)

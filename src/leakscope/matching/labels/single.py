@@ -1,0 +1,98 @@
+"""Rules that find labels without counting: one example by sign, several different ones by row minimum.
+
+For cross-entropy and one example the gradient of the logits is p − y: negative at the label alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from leakscope.errors import UnsuitableError
+from leakscope.matching.labels.guess import LabelGuess
+from leakscope.matching.labels.layer import check_readable, last_layer
+from leakscope.matching.labels.probe import probe
+from leakscope.types import Observation
+
+_COIN = "no bias gradient, and features of both signs: the label of {} is a guess"
+
+
+def last_layer_sign(seen: Observation) -> LabelGuess:
+    """One label: the most negative class. Confidence is its share of all that is negative.
+
+    Without a bias gradient the rows of ∂L/∂W = (p − y) fᵀ tell the same for features f of any sign:
+    all rows point one way and the label's points the other. Two rows are always opposite: which of them is
+    the label's only features that are never negative tell.
+    """
+    check_readable(seen)
+    signal = class_signal(seen, one_example=True)
+    if len(signal) == 1:
+        return _of_one_logit(seen, signal)
+    label = signal.argmin()
+    negative = (-signal).clamp_min(0)
+    share = negative[label] / negative.sum().clamp_min(torch.finfo(signal.dtype).tiny)
+    if len(signal) == 2 and not _sign_proven(seen):
+        return LabelGuess(
+            label[None], torch.full_like(share[None], 0.5).float(), "last-layer sign", (_COIN.format("two classes"),)
+        )
+    return LabelGuess(label[None], share[None].float(), "last-layer sign")
+
+
+def _of_one_logit(seen: Observation, signal: Tensor) -> LabelGuess:
+    """A logistic loss of one logit has the gradient σ(z) − y: negative for label 1 and for no other."""
+    proven = _sign_proven(seen)
+    notes = () if proven else (_COIN.format("one logit"),)
+    confidence = torch.full_like(signal, 1.0 if proven else 0.5).float()
+    return LabelGuess((signal < 0).long(), confidence, "last-layer sign", notes)
+
+
+def _sign_proven(seen: Observation) -> bool:
+    return last_layer(seen)[1] is not None or probe(seen).non_negative
+
+
+def row_minimum(seen: Observation, count: int) -> LabelGuess:
+    """The `count` classes whose rows hold the smallest entries; assumes different labels.
+
+    With features that are never negative a negative entry proves that its class occurs, so such
+    labels have confidence 1. Otherwise confidence compares with the best class left out.
+    """
+    check_readable(seen)
+    weight, _bias = last_layer(seen)
+    smallest = weight.amin(dim=1)
+    if count > len(smallest):
+        raise UnsuitableError(
+            f"row minimum finds each label once: {count} examples need {count} classes, the model has "
+            f"{len(smallest)}; use label counting"
+        )
+    if len(smallest) == 1:
+        # One logit has one row, whose class is no label: its sign is.
+        return last_layer_sign(seen)
+    order = smallest.argsort()
+    ranked = order[:count].sort()
+    chosen = smallest[ranked.values]
+    proven = probe(seen).non_negative
+    confidence = (chosen < 0).float() if proven else _margin(chosen, smallest[order[count:]])
+    notes = () if proven else ("row minimum assumes features that are never negative; this network has negative ones",)
+    return LabelGuess(ranked.values, confidence, "row minimum", notes)
+
+
+def class_signal(seen: Observation, *, one_example: bool = False) -> Tensor:
+    """One number per class, negative where the class occurs.
+
+    The bias gradient where there is one. Else the weight gradient along its strongest direction for
+    one example, or row sums, which rely on features that are not negative.
+    """
+    weight, bias = last_layer(seen)
+    if bias is not None:
+        return bias
+    if not one_example or len(weight) < 3:
+        return weight.sum(dim=1)
+    # |p_y − 1| = Σ p_c: the label's row is the longest, and opposite to all others.
+    longest = weight.norm(dim=1).argmax()
+    return -(weight @ weight[longest]) / weight[longest].norm().clamp_min(torch.finfo(weight.dtype).tiny)
+
+
+def _margin(chosen: Tensor, left_out: Tensor) -> Tensor:
+    rival = -left_out.min() if len(left_out) else chosen.new_zeros(())
+    own, other = (-chosen).clamp_min(0), rival.clamp_min(0)
+    return (own / (own + other).clamp_min(torch.finfo(chosen.dtype).tiny)).float()

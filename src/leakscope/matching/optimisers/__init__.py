@@ -1,0 +1,1 @@
+"""Axis 6: how candidates move."""

@@ -1,0 +1,1 @@
+"""Axis 5: what is known of natural inputs, as penalties on a trial."""

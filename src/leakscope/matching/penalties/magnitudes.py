@@ -1,0 +1,61 @@
+"""Penalties on how large pixel values are: their norm, and their distance from a full, valid range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from leakscope.matching.penalties.penalty import Penalty
+from leakscope.matching.trial import Trial
+
+
+@dataclass(frozen=True)
+class InputNorm(Penalty):
+    """Mean of squared coordinates: GradInversion's ℓ2 prior on the image."""
+
+    weight: float
+    relative: bool = False
+
+    def value(self, trial: Trial) -> Tensor:
+        """Return the mean square per group; a mean, so image size does not matter."""
+        return trial.coordinates.square().flatten(1).mean(1)
+
+
+@dataclass(frozen=True)
+class Clipping(Penalty):
+    """Geng et al.: mean squared distance of the image from itself clipped to the valid range."""
+
+    weight: float
+    relative: bool = False
+
+    def value(self, trial: Trial) -> Tensor:
+        """Return mean (x − clip(x))² per group."""
+        low, high = _bounds(trial)
+        images = trial.images
+        return (images - images.clamp(low, high).detach()).square().flatten(1).mean(1)
+
+
+@dataclass(frozen=True)
+class Scaling(Penalty):
+    """Geng et al.: mean squared distance of the image from itself stretched to the whole valid range.
+
+    The extremes are taken as constants: the term moves all pixels, not just the two that define it.
+    """
+
+    weight: float
+    relative: bool = False
+
+    def value(self, trial: Trial) -> Tensor:
+        """Return mean (x − stretched(x))² per group."""
+        low, high = _bounds(trial)
+        images = trial.images
+        flat = images.detach().flatten(2)
+        shape = (*flat.shape[:2], *[1] * (images.ndim - 2))
+        least, most = flat.amin(2).reshape(shape), flat.amax(2).reshape(shape)
+        stretched = low + (high - low) * (images.detach() - least) / (most - least).clamp_min(1e-6)
+        return (images - stretched).square().flatten(1).mean(1)
+
+
+def _bounds(trial: Trial) -> tuple[float, float]:
+    return (trial.seen[0].bounds if trial.seen else None) or (0.0, 1.0)

@@ -1,0 +1,251 @@
+"""From an update to what a server sees of it: everything the scenario grants, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from leakscope.errors import BadInputError, UsageError
+from leakscope.networks import Settled, batch_statistics, find_head, freeze, noise_inputs, settle, tokens_refused
+from leakscope.observation.checks import as_precise, check_fits, check_not_zero, not_shared
+from leakscope.observation.consistency import contradictions, suspicions
+from leakscope.observation.scenario import RECIPE, TRAINING, Scenario, get_scenario
+from leakscope.tasks import Classification, Task
+from leakscope.types import Batch, Knowledge, Loss, Observation, OutputLoss, SealedUpdate, SharedUpdate, Tensors
+
+if TYPE_CHECKING:
+    from leakscope.defence import Hardened
+
+# Positions of the examples of every local step.
+Order = Sequence[Sequence[int]]
+
+
+def observe(
+    model: nn.Module | Hardened,
+    update: SharedUpdate | SealedUpdate,
+    *,
+    scenario: str | Scenario = "C",
+    truth: Batch | None = None,
+    targets: Tensor | None = None,
+    input_shape: Sequence[int] | None = None,
+    num_classes: int | None = None,
+    loss: Loss | None = None,
+    task: Task | None = None,
+    order: Order | None = None,
+) -> Observation:
+    """Build what a server in `scenario` sees. `truth` fills only what the scenario grants.
+
+    Without `truth`, what a scenario grants is taken from the update itself (`num_examples`,
+    `local`); the labels that A and B grant must then be given as `targets`.
+
+    Args:
+        model: the network of the federation; of one under a defence, what the server knows of it.
+        update: what the client sent.
+        scenario: what the server knows, by letter.
+        truth: the private examples.
+        targets: their labels, where `truth` is not at hand.
+        input_shape: shape of one input, where `truth` is not at hand.
+        num_classes: outputs of the network, where they are not one for each class.
+        loss: what the client trained with, by default the task's; takes scores and targets.
+        task: what the network is for, by default classification with `loss`. A loss of one's own is not known to be
+            cross-entropy: `Classification(loss=…, cross_entropy=True)` says that it is.
+        order: positions of the examples of every local step; kept where the scenario grants the order of labels.
+    """
+    # A hardened network is declared above this module, so it is told apart by what it is not.
+    network = model if isinstance(model, nn.Module) else model.server
+    if not isinstance(model, nn.Module):
+        loss = loss or (None if model.loss is None else OutputLoss(model.loss))
+    frozen, notes = freeze(network)
+    return observe_many(
+        frozen,
+        [update],
+        scenario=scenario,
+        truths=[truth],
+        targets=[targets],
+        input_shape=input_shape,
+        num_classes=num_classes,
+        loss=loss,
+        task=task,
+        orders=[order],
+        notes=notes,
+    )[0]
+
+
+def observe_many(
+    frozen: nn.Module,
+    updates: Sequence[SharedUpdate | SealedUpdate],
+    *,
+    scenario: str | Scenario,
+    truths: Sequence[Batch | None],
+    targets: Sequence[Tensor | None] | None = None,
+    input_shape: Sequence[int] | None = None,
+    num_classes: int | None = None,
+    loss: Loss | None = None,
+    task: Task | None = None,
+    orders: Sequence[Order | None] | None = None,
+    notes: tuple[str, ...] = (),
+) -> list[Observation]:
+    """Observations of several victims of one already frozen model, which they share."""
+    problem = _task(task, loss)
+    shape = _input_shape(input_shape, truths[0])
+    problem.check_input_shape(shape)
+    settled = settle(frozen, shape, task=problem)
+    readable = [_readable(update, frozen) for update in updates]
+    common = _Common(
+        model=settled.model,
+        head=_head(settled, shape, problem),
+        rung=get_scenario(scenario),
+        shape=shape,
+        classes=_classes(settled, num_classes, problem),
+        task=problem,
+        loss=loss or _bare_loss(problem),
+        notes=(*notes, *settled.notes, *problem.doubts(settled.outputs)),
+    )
+    nothing = [None] * len(updates)
+    rows = zip(readable, truths, targets or nothing, orders or nothing, strict=True)
+    return [
+        _observe_one(common, update, truth, _labels(common, update, truth, given), order)
+        for update, truth, given, order in rows
+    ]
+
+
+@dataclass(frozen=True)
+class _Common:
+    """What all victims of one model share."""
+
+    model: nn.Module
+    head: nn.Linear | None
+    rung: Scenario
+    shape: tuple[int, ...]
+    classes: int
+    task: Task
+    loss: Loss
+    notes: tuple[str, ...]
+
+
+def _task(task: Task | None, loss: Loss | None) -> Task:
+    """The task as declared; the loss that the client trained with is part of a classification."""
+    task = task or Classification()
+    return replace(task, loss=loss) if loss is not None and isinstance(task, Classification) else task
+
+
+def _bare_loss(task: Task) -> Loss:
+    """The loss as it was given: shorter ways to compute its gradient know the usual ones by sight."""
+    return task.function if isinstance(task, Classification) else task.loss
+
+
+def _classes(settled: Settled, declared: int | None, task: Task) -> int:
+    if task.is_cross_entropy and declared not in (None, settled.outputs):
+        raise BadInputError(
+            f"num_classes={declared} was declared, the model returns {settled.outputs} logits; "
+            "leave num_classes out, or pass the model the update was computed on"
+        )
+    return declared or settled.outputs
+
+
+def _head(settled: Settled, shape: tuple[int, ...], task: Task) -> nn.Linear | None:
+    return find_head(settled.model, noise_inputs(settled.model, shape)) if task.is_cross_entropy else None
+
+
+def _readable(update: SharedUpdate | SealedUpdate, frozen: nn.Module) -> SharedUpdate:
+    if isinstance(update, SealedUpdate):
+        raise UsageError(f"the update is sealed ({update.scheme}); no attack can read it, record it as sealed")
+    check_fits(update.tensors, frozen)
+    return update
+
+
+def _labels(common: _Common, update: SharedUpdate, truth: Batch | None, given: Tensor | None) -> Tensor | None:
+    """The true labels, whether granted or not."""
+    labels = given if truth is None else truth.targets
+    if labels is None:
+        if Knowledge.LABELS in common.rung.grants:
+            raise UsageError(
+                f"scenario {common.rung.name!r} grants the labels, so they must be given; use C, D or E without them"
+            )
+        return None
+    common.task.check_targets(labels, common.classes)
+    if truth is None and update.num_examples not in (None, len(labels)):
+        raise BadInputError(
+            f"{len(labels)} targets were given for an update of {update.num_examples} examples; "
+            "give one target per example"
+        )
+    return labels
+
+
+def _observe_one(
+    common: _Common, update: SharedUpdate, truth: Batch | None, labels: Tensor | None, order: Order | None
+) -> Observation:
+    check_not_zero(update.tensors)
+    rung, model = common.rung, common.model
+    size = update.num_examples if labels is None else len(labels)
+    granted = size if Knowledge.BATCH_SIZE in rung.grants else None
+    public = update if rung.grants >= TRAINING else _without_training(update, rung)
+    doubts = suspicions(common.head, public, model=model, num_examples=granted)
+    precise = as_precise(public, model)
+    return Observation(
+        model=model,
+        update=precise,
+        loss=common.loss,
+        input_shape=common.shape,
+        num_classes=common.classes,
+        scenario=rung.name,
+        knowledge=_present(public, rung),
+        bounds=truth.bounds if truth is not None else common.task.bounds,
+        num_examples=granted,
+        targets=_granted_targets(labels, rung, precise),
+        local=public.local,
+        batch_statistics=_granted_statistics(model, truth, rung),
+        notes=(*common.notes, *not_shared(public, model), *doubts),
+        contradictions=contradictions(doubts),
+        task=common.task,
+        order=_granted_order(order, rung),
+    )
+
+
+def _granted_order(order: Order | None, rung: Scenario) -> tuple[tuple[int, ...], ...] | None:
+    if order is None or Knowledge.LABEL_ORDER not in rung.grants:
+        return None
+    return tuple(tuple(int(place) for place in step) for step in order)
+
+
+def _present(update: SharedUpdate, rung: Scenario) -> frozenset[Knowledge]:
+    """What the scenario grants and the update has: a delta may come without word of how it was made."""
+    absent = update.kind == "delta" and update.local is None
+    return rung.grants - RECIPE if absent else rung.grants
+
+
+def _without_training(update: SharedUpdate, rung: Scenario) -> SharedUpdate:
+    """Strip the fields of the update that would tell more than the scenario grants."""
+    size = update.num_examples if Knowledge.BATCH_SIZE in rung.grants else None
+    return SharedUpdate(update.kind, update.tensors, num_examples=size, local=None, buffers=update.buffers)
+
+
+def _granted_targets(labels: Tensor | None, rung: Scenario, update: SharedUpdate) -> Tensor | None:
+    if labels is None or Knowledge.LABELS not in rung.grants:
+        return None
+    if labels.is_floating_point():
+        return labels.to(torch.promote_types(labels.dtype, next(iter(update.tensors.values())).dtype), copy=True)
+    if Knowledge.LABEL_ORDER in rung.grants:
+        return labels.clone()
+    # Without the order only the multiset of labels is known: sorting removes the rest. A text stays whole.
+    return labels.sort().values if labels.ndim == 1 else labels.new_tensor(sorted(labels.tolist()))
+
+
+def _granted_statistics(model: nn.Module, truth: Batch | None, rung: Scenario) -> Tensors | None:
+    if truth is None or Knowledge.BATCH_STATISTICS not in rung.grants:
+        return None
+    return batch_statistics(model, truth.inputs.to(noise_inputs(model, tuple(truth.inputs.shape[1:]))))
+
+
+def _input_shape(given: Sequence[int] | None, truth: Batch | None) -> tuple[int, ...]:
+    if given is not None:
+        return tuple(int(side) for side in given)
+    if truth is None:
+        raise UsageError("observe needs input_shape=(channels, height, width) when truth is not given")
+    if not truth.inputs.is_floating_point():
+        raise tokens_refused()
+    return tuple(truth.inputs.shape[1:])

@@ -1,0 +1,219 @@
+"""Hands cells to workers and deals with what becomes of them.
+
+A worker that dies costs its cell one attempt; a cell that runs out of memory is put at the end
+of the queue and tried once more alone, in a fresh process. Whatever happens, every cell ends in
+a status, and only the cell concerned is affected.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leakscope.errors import UsageError
+from leakscope.runner import store
+from leakscope.runner.cells import Cell, CellOutcome, Execute
+from leakscope.runner.eta import Estimate
+from leakscope.runner.events import Event, Interrupts, Kind, OnEvent
+from leakscope.runner.ledger import Entry, Ledger
+from leakscope.runner.limits import Limits, kernel_kills
+from leakscope.runner.workers import Answer, Worker, WorkerDied, wait_for
+from leakscope.types import Status
+
+_ATTEMPTS = 2
+_TICK = 0.1
+_STARTUP_SECONDS = 300.0
+
+
+@dataclass
+class Job:
+    """A cell on its way: how often it was tried, and whether it must run alone."""
+
+    cell: Cell
+    attempts: int = 0
+    alone: bool = False
+    kills_before: int = 0
+
+
+class Dispatch:
+    """One pass over the cells that are not finished yet."""
+
+    def __init__(self, ledger: Ledger, execute: Execute, *, limits: Limits, on_event: OnEvent) -> None:
+        """Prepare; `drive` does the work."""
+        self.executed = 0
+        self.out_of_time = False
+        self._ledger = ledger
+        self._execute = execute
+        self._limits = limits
+        self._on_event = on_event
+        self._waiting: deque[Job] = deque()
+        self._running: dict[Worker, Job] = {}
+        self._pool: list[Worker] = []
+        self._failed_starts = 0
+        self._done = self._total = 0
+        self._estimate = Estimate(limits.workers)
+
+    def drive(self, todo: Sequence[Cell], *, done: Sequence[Cell], interrupts: Interrupts) -> None:
+        """Run `todo` to the end, or until time is over or interrupted: once lets running cells end, twice does not."""
+        ends = time.monotonic() + (self._limits.seconds or float("inf"))
+        self._waiting.extend(Job(cell) for cell in todo)
+        self._done, self._total = len(done), len(todo) + len(done)
+        for cell in done:
+            self._estimate.add(self._ledger.entries[cell.key].seconds, weight=1.0)
+            self._tell(Kind.REUSE, cell, status=self._ledger.entries[cell.key].status)
+        stopping = False
+        try:
+            while self._running or (self._waiting and not stopping):
+                if interrupts.count > 1:
+                    break
+                if interrupts.count and not stopping:
+                    stopping = True
+                    self._tell(Kind.STOP, detail="finishing the running cells; once more stops at once")
+                # Not before a first cell has begun: a run that is continued again and again must get on.
+                begun = self.executed or self._running
+                if self._waiting and begun and not stopping and time.monotonic() > ends:
+                    stopping = self.out_of_time = True
+                    self._tell(Kind.STOP, detail="the time is over; finishing the running cells")
+                if not stopping:
+                    self._fill()
+                wait_for(self._pool, seconds=_TICK)
+                for worker in list(self._pool):
+                    self._attend(worker)
+        finally:
+            for worker in list(self._pool):
+                self._dismiss(worker)
+
+    def _fill(self) -> None:
+        alone = bool(self._waiting) and self._waiting[0].alone
+        if alone:
+            if self._running:
+                return
+            self._keep_one_fresh()
+        together = sum(not job.alone for job in self._waiting) + len(self._running)
+        wanted = 1 if alone else min(self._limits.workers, together)
+        while len(self._pool) < wanted:
+            self._pool.append(Worker(self._execute))
+        for worker in self._pool:
+            idle = worker.private_mb is not None and worker not in self._running
+            if idle and self._waiting and self._waiting[0].alone == alone:
+                self._start(worker, self._waiting.popleft())
+
+    def _keep_one_fresh(self) -> None:
+        # Alone means alone: idle workers hold memory too, and a used one holds what it kept.
+        keep = next((worker for worker in self._pool if worker.fresh), None)
+        for worker in [worker for worker in self._pool if worker is not keep]:
+            self._dismiss(worker)
+
+    def _start(self, worker: Worker, job: Job) -> None:
+        job.attempts += 1
+        job.kills_before = kernel_kills()
+        self._ledger.begin(job.cell, attempt=job.attempts)
+        self._running[worker] = job
+        worker.assign(job.cell, limit_mb=self._limits.share_mb(alone=job.alone))
+        self._tell(Kind.START, job.cell)
+
+    def _attend(self, worker: Worker) -> None:
+        if worker not in self._pool:
+            return
+        job = self._running.get(worker)
+        starting = worker.private_mb is None
+        try:
+            answer = worker.poll()
+        except WorkerDied as death:
+            self._bury(worker, job, starting=starting, how=str(death))
+            return
+        if starting and worker.private_mb is not None:
+            self._failed_starts = 0
+            self._limits.check_share(worker.private_mb)
+        if job is not None and answer is not None:
+            self._take(worker, job, answer)
+        elif job is not None and self._limits.timeout and worker.elapsed > self._limits.timeout:
+            seconds = worker.elapsed
+            self._dismiss(worker)
+            message = f"no result within {self._limits.timeout:g} s"
+            self._fail(job, Status.TIMEOUT, error="Timeout", message=message, seconds=seconds)
+        elif worker.private_mb is None and worker.elapsed > _STARTUP_SECONDS:
+            self._bury(worker, job, starting=True, how=f"not ready after {_STARTUP_SECONDS:g} s")
+
+    def _take(self, worker: Worker, job: Job, answer: Answer) -> None:
+        elapsed = worker.elapsed
+        del self._running[worker]
+        if answer.status is Status.OOM:
+            # What it holds, and what it may have left half done, is not for the next cell.
+            self._dismiss(worker)
+            if job.attempts < _ATTEMPTS:
+                self._retry(job, alone=True, detail="memory ran out")
+                return
+        self._estimate.add(elapsed, weight=1.0)
+        entry = Entry(store.digest(answer.data), answer.status, answer.seconds, answer.peak_mb, answer.measured)
+        self._finish(job, answer.data, entry)
+
+    def _bury(self, worker: Worker, job: Job | None, *, starting: bool, how: str) -> None:
+        self._dismiss(worker)
+        if starting:
+            self._failed_starts += 1
+        if self._failed_starts >= _ATTEMPTS:
+            raise UsageError(
+                f"worker processes cannot start ({how}). Workers import the program that calls run: put the call "
+                "under `if __name__ == '__main__':`, and execute at the top level of an importable module"
+            )
+        if job is None:
+            return
+        hungry = kernel_kills() > job.kills_before
+        if job.attempts < _ATTEMPTS:
+            self._retry(job, alone=job.alone or hungry, detail=f"worker {how}")
+        elif hungry:
+            self._fail(job, Status.OOM, error="MemoryError", message="memory ran out")
+        else:
+            self._fail(job, Status.ERROR, error="WorkerDied", message=f"worker {how}, {_ATTEMPTS} times")
+
+    def _retry(self, job: Job, *, alone: bool, detail: str) -> None:
+        job.alone = alone
+        # Alone comes last: the others need not stand still for it.
+        self._waiting.append(job) if alone else self._waiting.appendleft(job)
+        self._tell(Kind.RETRY, job.cell, detail=detail)
+
+    def _fail(self, job: Job, status: Status, *, error: str, message: str, seconds: float = 0.0) -> None:
+        data = store.pack(job.cell, CellOutcome(status, {"error": error, "message": message}))
+        self._finish(job, data, Entry(store.digest(data), status, seconds, 0.0))
+
+    def _finish(self, job: Job, data: bytes, entry: Entry) -> None:
+        self._ledger.commit(job.cell, data, entry)
+        self.executed += 1
+        self._done += 1
+        self._tell(Kind.FINISH, job.cell, status=entry.status, seconds=entry.seconds)
+
+    def _dismiss(self, worker: Worker) -> None:
+        self._pool.remove(worker)
+        self._running.pop(worker, None)
+        worker.kill()
+
+    def _tell(
+        self,
+        kind: Kind,
+        cell: Cell | None = None,
+        *,
+        status: Status | None = None,
+        seconds: float = 0.0,
+        detail: str = "",
+    ) -> None:
+        left = self._estimate.left(
+            waiting=[1.0] * len(self._waiting),
+            running=[(1.0, worker.elapsed) for worker in self._running],
+        )
+        key, name = (cell.key, cell.name) if cell else ("", "")
+        self._on_event(
+            Event(
+                kind,
+                self._done,
+                self._total,
+                key=key,
+                name=name,
+                status=status,
+                seconds=seconds,
+                left=left,
+                detail=detail,
+            )
+        )

@@ -1,0 +1,138 @@
+"""Run a grid of cells so that nothing finished is lost and nothing finished is run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from leakscope.errors import BadInputError
+from leakscope.runner import journal
+from leakscope.runner.cells import Cell, CellOutcome, Execute
+from leakscope.runner.dispatch import Dispatch
+from leakscope.runner.events import Event, Interrupts, Kind, OnEvent, ignore
+from leakscope.runner.ledger import JOURNAL, Ledger, entries_of, load_cell, open_ledger
+from leakscope.runner.limits import Limits
+from leakscope.types import Status
+
+# What a second try may change: the rest says something about the cell itself.
+_RETRIABLE = (Status.ERROR, Status.TIMEOUT, Status.OOM)
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep came to.
+
+    `outcomes` follow the order of the cells and were read back from disk; an entry is None
+    only where the sweep was interrupted, or its time was over, before that cell. `executed` cells ran in this call,
+    `reused` ones were finished before it. `out_of_time`: `seconds` were over before the last cell began.
+    """
+
+    outcomes: tuple[CellOutcome | None, ...]
+    executed: int
+    reused: int
+    interrupted: bool
+    out_of_time: bool = False
+
+    @property
+    def finished(self) -> tuple[CellOutcome, ...]:
+        """The outcomes there are."""
+        return tuple(outcome for outcome in self.outcomes if outcome is not None)
+
+
+def run(
+    cells: Sequence[Cell],
+    execute: Execute,
+    directory: Path,
+    *,
+    workers: int = 1,
+    timeout: float | None = None,
+    memory_mb: int | None = None,
+    seconds: float | None = None,
+    retry_failed: bool = False,
+    on_event: OnEvent | None = None,
+) -> SweepResult:
+    """Run every cell that `directory` does not hold yet, in worker processes.
+
+    Call it again with the same cells to continue after a crash, a kill, a full disk or Ctrl-C.
+    The files written depend on the cells alone, not on the number of workers, their order or
+    how often the run was resumed.
+
+    Args:
+        cells: what to run. Equal cells run once.
+        execute: picklable function at the top level of a module; runs in a worker process.
+        directory: the run directory, created with mode 0700 when absent.
+        workers: processes, each with one torch thread.
+        timeout: seconds after which a cell is stopped with status `timeout`.
+        memory_mb: what all workers together may use. Each gets an equal share; a cell that needs
+            more is tried once more alone with all of it, then has status `oom`.
+        seconds: no cell but the first begins after so long; the running ones end, and the next call continues.
+        retry_failed: also run cells again that ended in `error`, `timeout` or `oom`.
+        on_event: called with each `Event`; see `progress.show`.
+
+    Raises:
+        UsageError: another process runs this directory, or `execute` cannot be imported by workers.
+        BadInputError: the journal was edited or belongs to something else.
+        StorageError: the disk is full; what was finished before stays finished.
+    """
+    limits = Limits(workers, timeout, memory_mb, seconds)
+    tell = on_event or ignore
+    unique = list({cell.key: cell for cell in cells}.values())
+    with open_ledger(Path(directory)) as ledger, Interrupts() as interrupts:
+        done, todo = _split(unique, ledger, retry_failed=retry_failed, tell=tell)
+        dispatch = Dispatch(ledger, execute, limits=limits, on_event=tell)
+        dispatch.drive(todo, done=done, interrupts=interrupts)
+        outcomes = tuple(_outcome(ledger, cell) for cell in cells)
+        return SweepResult(outcomes, dispatch.executed, len(done), interrupts.count > 0, dispatch.out_of_time)
+
+
+def _split(
+    cells: Sequence[Cell], ledger: Ledger, *, retry_failed: bool, tell: OnEvent
+) -> tuple[list[Cell], list[Cell]]:
+    """Sort cells into finished ones, each checked against its file, and those to run."""
+    _report_repairs(ledger, total=len(cells), tell=tell)
+    done: list[Cell] = []
+    todo: list[Cell] = []
+    for cell in cells:
+        entry = ledger.entries.get(cell.key)
+        why = ""
+        if entry is not None and not ledger.intact(cell.key):
+            why = "its file is missing or damaged"
+        elif entry is not None and retry_failed and entry.status in _RETRIABLE:
+            why = f"it ended with status {entry.status}"
+        if why:
+            del ledger.entries[cell.key]
+            tell(Event(Kind.RERUN, len(done), len(cells), key=cell.key, name=cell.name, detail=why))
+        (done if cell.key in ledger.entries else todo).append(cell)
+    return done, todo
+
+
+def _report_repairs(ledger: Ledger, *, total: int, tell: OnEvent) -> None:
+    repairs = []
+    if ledger.stale_lock:
+        repairs.append("took over the lock of a process that has ended")
+    if ledger.journal.torn_bytes:
+        repairs.append(f"cut {ledger.journal.torn_bytes} bytes of an unfinished record off the journal")
+    repairs += [f"journal line {line} is damaged; its cell is run again" for line in ledger.journal.damaged_lines]
+    for repair in repairs:
+        tell(Event(Kind.RECOVER, 0, total, detail=repair))
+
+
+def _outcome(ledger: Ledger, cell: Cell) -> CellOutcome | None:
+    entry = ledger.entries.get(cell.key)
+    return None if entry is None else load_cell(ledger.directory, cell.key, entry)[1]
+
+
+def finished(directory: Path) -> list[tuple[Cell, CellOutcome]]:
+    """Read all finished cells of a run directory, in the order of their keys, without running any.
+
+    Raises:
+        BadInputError: there is no run, or a file does not hold what the journal says.
+    """
+    path = Path(directory) / JOURNAL
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInputError(f"no run to read in {directory} ({error.strerror}); expected {JOURNAL} there") from error
+    entries = entries_of(journal.scan(data, source=str(path)).records)
+    return [load_cell(Path(directory), key, entry) for key, entry in sorted(entries.items())]

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from leakscope import rng as random
+from leakscope.attacks.fc_inversion import FCInversion, fc_inversion
+from leakscope.attacks.idlg import idlg
+from leakscope.audits.cell import run_cell
+from leakscope.defence import ClientHooks, Defence
+from leakscope.defences.noise import gaussian_noise
+from leakscope.defences.prune import prune
+from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
+from leakscope.registry import get_attack
+from leakscope.types import LocalTraining, SealedUpdate, Status
+from tiny import batch_of, convolutional, dense
+
+
+def test_one_cell_says_what_was_attacked_and_how_it_ended():
+    result = run_cell(dense(), batch_of([2]), fc_inversion(), scenario="E", seed=3)
+    assert (result.attack, result.defence, result.scenario, result.seed) == ("fc-inversion", "none", "E", 3)
+    assert result.status is Status.OK
+    assert result.scores.psnr.min() > 100
+    assert result.scores.label_correct.all()
+    assert result.baseline_psnr.shape == (1,)
+    assert result.seconds > 0
+    torch.testing.assert_close(result.reconstruction, result.truth, rtol=0, atol=1e-8)
+
+
+def test_several_victims_are_scored_each_against_its_own_batch():
+    victims = [batch_of([label], seed=label) for label in range(3)]
+    result = run_cell(dense(), victims, fc_inversion())
+    assert len(result.scores) == len(result.truth) == len(result.reconstruction) == 3
+    assert result.scores.psnr.min() > 100
+    assert result.scores.label_correct.all()
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others():
+    runs = [
+        run_cell(dense(), batch_of([1]), idlg(steps=2), defence=gaussian_noise(1e-3), seed=seed) for seed in (5, 5, 6)
+    ]
+    assert torch.equal(runs[0].reconstruction, runs[1].reconstruction)
+    assert runs[0].loss == runs[1].loss
+    assert not torch.equal(runs[0].reconstruction, runs[2].reconstruction)
+
+
+def test_a_victims_noise_does_not_depend_on_how_many_others_there_are():
+    alone = run_cell(dense(), [batch_of([1])], fc_inversion(), defence=gaussian_noise(1e-3))
+    first_of_two = run_cell(
+        dense(), [batch_of([1]), batch_of([2], seed=9)], fc_inversion(), defence=gaussian_noise(1e-3)
+    )
+    assert torch.equal(alone.reconstruction[0], first_of_two.reconstruction[0])
+
+
+@dataclass(frozen=True)
+class Sealing(Defence):
+    name: str = "sealing"
+    paper: str = "none"
+
+    def hooks(self):
+        return ClientHooks(update=lambda update, rng: SealedUpdate("test", b""))
+
+    def adapt(self, attack):
+        return attack
+
+
+def test_a_sealed_update_is_recorded_and_not_attacked():
+    result = run_cell(dense(), batch_of([1]), idlg(), defence=Sealing())
+    assert result.status is Status.SEALED
+    assert result.scores is None
+    assert (result.attack, result.defence, result.scenario) == ("idlg", "sealing", "C")
+
+
+def test_the_adaptive_attacker_is_marked_and_is_another_attack():
+    naive = run_cell(dense(), batch_of([1]), idlg(steps=3, retries=0), defence=prune(0.5))
+    informed = run_cell(dense(), batch_of([1]), idlg(steps=3, retries=0), defence=prune(0.5), adaptive=True)
+    assert (naive.adaptive, informed.adaptive) == (False, True)
+    assert naive.loss != informed.loss
+
+
+@dataclass(frozen=True)
+class Failing(FCInversion):
+    """Rebuilds well and ends as it is told."""
+
+    statuses: tuple[Status, ...] = ()
+
+    def _reconstruct_several(self, seen, seed, watch):
+        found = super()._reconstruct_several(seen, seed, watch)
+        return [replace(one, status=status) for one, status in zip(found, self.statuses, strict=True)]
+
+
+def test_one_failed_victim_makes_the_cell_no_evidence():
+    victims = [batch_of([1]), batch_of([2], seed=1)]
+    assert run_cell(dense(), victims, Failing(statuses=(Status.OK, Status.OK))).status is Status.OK
+    assert run_cell(dense(), victims, Failing(statuses=(Status.OK, Status.DIVERGED))).status is Status.DIVERGED
+
+
+def test_an_attack_without_lockstep_gets_a_seed_of_its_own_for_every_victim():
+    seeds = []
+
+    @dataclass(frozen=True)
+    class Recording(FCInversion):
+        def _reconstruct(self, seen, seed, watch):
+            seeds.append(seed)
+            return super()._reconstruct(seen, seed, watch)
+
+    run_cell(dense(), [batch_of([1]), batch_of([2])], Recording(), seed=4)
+    assert seeds == [random.child_seed(4, "victim", 0), random.child_seed(4, "victim", 1)]
+
+
+def test_fewer_reconstructions_than_examples_show_grey():
+    result = run_cell(dense(), batch_of([1, 2]), fc_inversion(), scenario="A")
+    missing = (result.scores.assignment < 0).nonzero().flatten().tolist()
+    assert len(missing) == 1
+    assert torch.all(result.reconstruction[missing[0]] == 0.5)
+    assert any("mixture" in note for note in result.notes)
+
+
+def test_local_steps_reach_the_attack():
+    local = LocalTraining(lr=0.05, steps=2, batch_size=1)
+    result = run_cell(dense(), batch_of([1]), get_attack("dlg-adam", steps=5), local=local)
+    assert any("local steps are simulated" in note for note in result.notes)
+
+
+def test_refusals_pass_through():
+    with pytest.raises(UsageError, match="at least one batch"):
+        run_cell(dense(), [], idlg())
+    with pytest.raises(KnowledgeError, match="'adam-l2' needs the labels"):
+        run_cell(dense(), batch_of([1]), get_attack("adam-l2"), scenario="C")
+    with pytest.raises(UnsuitableError, match="convolution"):
+        run_cell(convolutional(), batch_of([1]), fc_inversion())
+    with pytest.raises(UnsuitableError, match="one example per update, got 2"):
+        run_cell(dense(), batch_of([1, 2]), idlg())
