@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from leakscope.matching.candidates import Pixels
+from leakscope.matching.candidates import Candidate, Pixels
 from leakscope.matching.distances import Cosine, SquaredL2
 from leakscope.matching.engine import Problem, Stop, run
 from leakscope.matching.lbfgs import LBFGS
@@ -35,7 +35,7 @@ def labels(groups: int, label: int = 2) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Scripted:
+class Scripted(Optimiser):
     """Visits given iterates, whatever the gradient says."""
 
     visits: tuple[torch.Tensor, ...]
@@ -50,7 +50,7 @@ class Scripted:
 
 
 @dataclass(frozen=True)
-class Poisoned:
+class Poisoned(Optimiser):
     """Turns one group's evaluations into NaN from a step on."""
 
     inner: Optimiser
@@ -211,7 +211,7 @@ def test_batch_normalisation_in_either_mode_is_matched_without_touching_the_mode
 
 
 @dataclass(frozen=True)
-class Dimmed:
+class Dimmed(Candidate):
     """Images through a learnt gain, with generated labels and a constant that must not move."""
 
     def start(self, seen, count, rng):
@@ -226,6 +226,10 @@ class Dimmed:
     def decode(self, seen, variables):
         gain, offset = (variables[name][..., None, None, None] for name in ("gain", "fixed.offset"))
         return gain * variables["inputs"] + offset
+
+    @property
+    def generates_labels(self):
+        return True
 
     def soft_labels(self, seen, variables):
         return variables["logits"].softmax(-1)
@@ -254,7 +258,7 @@ def test_a_population_is_measured_without_gradients():
     found = {}
 
     @dataclass(frozen=True)
-    class Population:
+    class Population(Optimiser):
         def states(self, evaluate, start, *, steps, project):
             found["many"] = evaluate.measure({"inputs": starts(5)})
             found["each"] = [evaluate.measure({"inputs": starts(5)[i : i + 1]}) for i in range(5)]
