@@ -13,18 +13,18 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from leakscope import rng as random
-from leakscope.attack import Attack
+from leakscope.attack import Attack, Effort
 from leakscope.attacks.idlg import idlg
 from leakscope.client import harden, share
 from leakscope.defence import Defence, Hardened
 from leakscope.errors import KnowledgeError
-from leakscope.metrics import Metric, guess_baseline, score
+from leakscope.metrics import guess_baseline, score
+from leakscope.metrics.contract import check_metric as check_metric
 from leakscope.models import build
 from leakscope.observation.observe import observe
 from leakscope.types import (
@@ -56,13 +56,35 @@ def smallest_problem(*, dtype: torch.dtype = torch.float32) -> ContractProblem:
     return ContractProblem(model.to(dtype), batch)
 
 
-def check_attack(attack: Attack, *, problem: ContractProblem | None = None, margin_db: float = 3.0) -> None:
-    """Check the promises of an attack, on the smallest problem unless another is given."""
+def convolutional_problem(*, dtype: torch.dtype = torch.float32) -> ContractProblem:
+    """The same picture behind two convolutions: no layer receives the input itself."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        model = nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(8, 8, 3, padding=1),
+            nn.LeakyReLU(0.2),
+            nn.Flatten(),
+            nn.Linear(512, 4),
+        )
+    return ContractProblem(model.to(dtype), smallest_problem(dtype=dtype).batch)
+
+
+def check_attack(
+    attack: Attack, *, problem: ContractProblem | None = None, scenario: str = "A", margin_db: float = 3.0
+) -> None:
+    """Check the promises of an attack; it must get `margin_db` above the blind guess.
+
+    On the smallest problem with everything granted, unless told otherwise: in scenario "C" it finds the labels itself.
+    """
     given = problem or smallest_problem()
     _check_attack_value(attack)
+    _check_effort(attack)
+    _check_revision(attack)
     update = share(given.model, given.batch, seed=1)
     assert isinstance(update, SharedUpdate)
-    seen = observe(given.model, update, scenario="A", truth=given.batch)
+    seen = observe(given.model, update, scenario=scenario, truth=given.batch)
     with _untouched(seen):
         first = attack.reconstruct(seen, seed=5)
         second = attack.reconstruct(seen, seed=5)
@@ -77,14 +99,39 @@ def check_attack(attack: Attack, *, problem: ContractProblem | None = None, marg
     _check_refusal(attack, given, update)
 
 
+def _check_effort(attack: Attack) -> None:
+    name, own = attack.name, attack.effort
+    assert attack.with_effort(own) == attack, f"{name}: its own effort makes another attack of it"
+    assert (own.steps is None) == (own.evaluations is None), f"{name}: steps and evaluations belong together"
+    if own.steps is None or own.evaluations is None:
+        return
+    half = max(1, own.steps // 2)
+    short = attack.with_effort(Effort(steps=half)).effort
+    assert short.steps == half, f"{name}: with_effort does not shorten it"
+    assert short.restarts == own.restarts, f"{name}: with_effort changes restarts that were not given"
+    assert half == own.steps or (short.evaluations or 0) < own.evaluations, f"{name}: a shorter run costs no less"
+
+
+def _check_revision(attack: Attack) -> None:
+    """Whatever an attack learns of a defence, it is still that attack, and crosses processes."""
+    name = attack.name
+    assert attack.revised(lambda recipe: recipe) == attack, f"{name}: an unchanged recipe makes another attack of it"
+    for knowing in (
+        attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.masked())),
+        attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.clipped())),
+        attack.revised(lambda recipe: replace(recipe, noise=recipe.noise + 1e-4)),
+    ):
+        same = (knowing.name, knowing.effort, knowing.needs) == (name, attack.effort, attack.needs)
+        assert same, f"{name}: knowing a defence makes another attack of it"
+        _check_crosses(f"{name}, revised", knowing)
+
+
 def _check_attack_value(attack: Attack) -> None:
     assert isinstance(attack, Attack), f"{attack!r} is no leakscope.attack.Attack"
     assert attack.name, "an attack needs a name"
     assert attack.paper, f"{attack.name}: an attack needs its paper"
     assert all(isinstance(item, Knowledge) for item in attack.needs), f"{attack.name}: needs must hold Knowledge"
-    copied = pickle.loads(pickle.dumps(attack))
-    assert copied == attack, f"{attack.name}: does not survive the way to a worker process"
-    assert repr(copied) == repr(attack), f"{attack.name}: its repr depends on more than its value"
+    _check_crosses(attack.name, attack)
     assert " at 0x" not in repr(attack), f"{attack.name}: its repr has an address, which no other process repeats"
 
 
@@ -120,7 +167,7 @@ def check_defence(defence: Defence, *, problem: ContractProblem | None = None, m
     assert isinstance(defence, Defence), f"{defence!r} is not a leakscope.defence.Defence"
     assert name, "a defence needs a name"
     assert defence.paper, f"{name}: a defence needs its paper"
-    assert pickle.loads(pickle.dumps(defence)) == defence, f"{name}: does not survive the way to a worker process"
+    _check_crosses(name, defence)
     model = harden(given.model, defence, seed=2)
     changed = model.client is not given.model
     assert changed == defence.changes_network, f"{name}: changes_network must be {changed}"
@@ -161,21 +208,14 @@ def _check_lowers(
     )
 
 
-def check_metric(metric: Metric, *, seed: int = 0) -> None:
-    """Check that a metric is per example, blind to order, and best for identical images."""
-    draw = random.generator(seed, "metric")
-    truth, noise = (random.uniform((3, 3, 32, 32), draw) for _ in range(2))
-    value = metric(noise, truth)
-    assert value.shape == (3,), f"{metric.name}: expected one value per example, got {list(value.shape)}"
-    order = torch.tensor([2, 0, 1])
-    moved = metric(noise[order], truth[order])
-    assert torch.allclose(moved, value[order]), f"{metric.name}: depends on the order of examples"
-    same = metric(truth, truth)
-    better = same > value if metric.higher_is_better else same < value
-    assert bool(better.all()), f"{metric.name}: identical images are not better than noise"
-    near = metric((truth + 0.02 * (noise - 0.5)).clamp(0, 1), truth)
-    closer = near > value if metric.higher_is_better else near < value
-    assert bool(closer.all()), f"{metric.name}: nearly identical images are not better than noise"
+def _check_crosses(name: str, value: object) -> None:
+    """Assert that another process receives an equal value."""
+    try:
+        copied = pickle.loads(pickle.dumps(value))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise AssertionError(f"{name}: does not survive the way to a worker process: {error}") from error
+    assert copied == value, f"{name}: does not survive the way to a worker process"
+    assert repr(copied) == repr(value), f"{name}: its repr depends on more than its value"
 
 
 def _shared(model: nn.Module | Hardened, batch: Batch) -> SharedUpdate:

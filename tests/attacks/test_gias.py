@@ -55,6 +55,25 @@ def test_tuning_that_makes_the_match_worse_is_not_returned():
     assert "did not improve" in found.notes[-1]
 
 
+@pytest.mark.parametrize("weight_steps", [0, 5])
+def test_a_latent_search_that_diverged_is_no_evidence_and_no_crash(weight_steps):
+    # A rate at which the latents leave what the prior knows: the search ends above its start.
+    wild = gias(prior="smooth", latent_steps=12, weight_steps=weight_steps, latent_lr=1e4, restarts=2)
+    found = wild.reconstruct(seen_of(smallest_problem()), seed=1)
+    assert found.status is Status.DIVERGED
+    assert any("no evidence" in note for note in found.notes)
+    assert len(found.history) == 12 + weight_steps
+
+
+def test_the_weights_are_tuned_at_the_latents_of_the_chosen_start():
+    seen, attack = seen_of(smallest_problem()), gias(**{**SHORT, "weight_lr": 0.0, "restarts": 3})
+    found, latents = attack.reconstruct(seen), attack.search.find([seen], 0)[0].variables["latent"]
+    assert latents.shape == (1, *attack.prior.at(seen.input_shape, like=latents).latent_shape)
+    # Tuning at rate 0 stays where it starts: at the picture of the first search.
+    late = attack._tuning(latents).reconstruct(seen)
+    torch.testing.assert_close(late.inputs, found.inputs, rtol=1e-5, atol=1e-6)
+
+
 def test_several_examples_each_get_their_own_generator():
     model = build("mlp", num_classes=4, in_channels=1, image_size=8, hidden=[64], activation="sigmoid", seed=3)
     rows = torch.linspace(0, 1, 8)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import copy
 import inspect
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
 
 from data_folder import data_root
+from leakscope.attack import Effort
 from leakscope.attacks.fc_inversion import FCInversion
+from leakscope.attacks.idlg import idlg
 from leakscope.defence import ClientHooks, Defence, Hardened
-from leakscope.errors import MissingDataError, MissingExtraError
+from leakscope.errors import KnowledgeError, MissingDataError, MissingExtraError, UnsuitableError
 from leakscope.metrics import METRICS, Metric, mse
 from leakscope.registry import ATTACKS, DEFENCES, get_attack, get_defence
 from leakscope.rng import generator, uniform
-from leakscope.testing import check_attack, check_defence, check_metric, smallest_problem
+from leakscope.testing import check_attack, check_defence, check_metric, convolutional_problem, smallest_problem
 from leakscope.types import Reconstruction, Status
 
 # Steps that are enough on the smallest problem; given only to attacks that accept `steps`.
@@ -42,6 +45,43 @@ def quick(name):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_keeps_the_contract(name):
     check_attack(quick(name))
+
+
+# How far above the blind guess of 12 dB an attack gets behind convolutions with labels it must find, in dB; or why not.
+BEHIND_CONVOLUTIONS = {
+    "dlg": 40,
+    "dlg-adam": 40,
+    "idlg": 40,
+    "cpl": 40,
+    "inverting-gradients": 15,
+    "gradinversion": 15,
+    "geng": 40,
+    "agic": 15,
+    "grnn": 8,
+    "grnn-refined": 8,
+    "gias": 3,
+    "ggl": 3,
+    "policy-aware": 15,
+    "rgap": 80,
+    "fc-inversion": (UnsuitableError, "linear layer with bias that receives the whole input"),
+    "lbfgs-l2": (KnowledgeError, "needs the labels"),
+    "adam-cosine": (KnowledgeError, "needs the labels"),
+    "lbfgs-cosine": (KnowledgeError, "needs the labels"),
+    "adam-l1": (KnowledgeError, "needs the labels"),
+    "adam-l2": (KnowledgeError, "needs the labels"),
+    "sgd-cosine": (KnowledgeError, "needs the labels"),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_works_behind_convolutions_or_says_why_not(name):
+    expected = BEHIND_CONVOLUTIONS[name]
+    problem = convolutional_problem()
+    if isinstance(expected, tuple):
+        with pytest.raises(expected[0], match=expected[1]):
+            check_attack(quick(name), problem=problem, scenario="C")
+    else:
+        check_attack(quick(name), problem=problem, scenario="C", margin_db=expected)
 
 
 @pytest.mark.parametrize("name", ["fc-inversion", "idlg", "adam-l2"])
@@ -167,9 +207,73 @@ class Greedy(FCInversion):
         return frozenset()
 
 
+@dataclass(frozen=True)
+class Stubborn(FCInversion):
+    """Has steps that cannot be made fewer."""
+
+    name: str = "stubborn"
+
+    @property
+    def effort(self):
+        return Effort(steps=10, evaluations=10)
+
+
+@dataclass(frozen=True)
+class Forgetful(FCInversion):
+    """Forgets its restarts when it is made shorter."""
+
+    steps: int = 10
+    restarts: int = 3
+    name: str = "forgetful"
+
+    @property
+    def effort(self):
+        return Effort(steps=self.steps, restarts=self.restarts, evaluations=self.steps)
+
+    def with_effort(self, effort):
+        return replace(self, steps=effort.steps, restarts=effort.restarts or 1)
+
+
+@dataclass(frozen=True)
+class Swaps(FCInversion):
+    """Becomes another attack when it learns of noise."""
+
+    name: str = "swaps"
+
+    def revised(self, change) -> Any:
+        return idlg() if change(idlg().recipe).noise else self
+
+
+@dataclass(frozen=True)
+class Shifty(FCInversion):
+    """Is changed by a revision that changes nothing."""
+
+    turns: int = 0
+    name: str = "shifty"
+
+    def revised(self, change):
+        return replace(self, turns=self.turns + 1)
+
+
+@dataclass(frozen=True)
+class KeepsFunction(FCInversion):
+    """Keeps the change itself, which no other process can be sent."""
+
+    change: object = None
+    name: str = "keeps-function"
+
+    def revised(self, change):
+        return self if change(idlg().recipe) == idlg().recipe else replace(self, change=change)
+
+
 @pytest.mark.parametrize(
     ("attack", "complaint"),
     [
+        (Stubborn(), "does not shorten it"),
+        (Forgetful(), "changes restarts that were not given"),
+        (Swaps(), "knowing a defence makes another attack of it"),
+        (KeepsFunction(), "keeps-function, revised: does not survive the way to a worker process"),
+        (Shifty(), "an unchanged recipe makes another attack"),
         (Guess(), "dB above the blind guess"),
         (OthersLoss(), "stores loss 0.123, but its iterate has"),
         (Trains(), "model .* was modified"),

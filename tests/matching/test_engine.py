@@ -234,6 +234,10 @@ class Dimmed(Candidate):
         gain, offset = (variables[name][..., None, None, None] for name in ("gain", "fixed.offset"))
         return gain * variables["inputs"] + offset
 
+    @property
+    def generates_labels(self):
+        return True
+
     def soft_labels(self, seen, variables):
         return variables["logits"].softmax(-1)
 

@@ -46,9 +46,9 @@ class PolicyAware(AroundMatching):
     paper: str = PAPER
 
     def with_effort(self, effort: Effort) -> PolicyAware:
-        """The same attack with another length; probes stay in proportion."""
+        """The same attack with another length; probes are never more than a quarter of it."""
         search = self.search.with_effort(effort)
-        probe = self.probe if effort.steps is None else max(1, min(self.probe, effort.steps // 4))
+        probe = self.probe if search.steps == self.search.steps else max(1, min(self.probe, search.steps // 4))
         return replace(self, search=search, probe=probe)
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:

@@ -1,1 +1,20 @@
 """Axis 5: what is known of natural inputs, as penalties on a trial."""
+
+from __future__ import annotations
+
+from leakscope.matching.penalties.batch_norm import BatchNormPrior
+from leakscope.matching.penalties.group import GroupConsistency
+from leakscope.matching.penalties.label import LabelTerm
+from leakscope.matching.penalties.magnitudes import Clipping, InputNorm, Scaling
+from leakscope.matching.penalties.penalty import Penalty, TotalVariation
+
+__all__ = [
+    "BatchNormPrior",
+    "Clipping",
+    "GroupConsistency",
+    "InputNorm",
+    "LabelTerm",
+    "Penalty",
+    "Scaling",
+    "TotalVariation",
+]

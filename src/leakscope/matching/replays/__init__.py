@@ -1,1 +1,12 @@
 """Axis 3: how the attacker imagines the client computed its update."""
+
+from __future__ import annotations
+
+from leakscope.matching.replays.replay import AsKnown, LocalSteps, OneGradient, Replay
+
+__all__ = [
+    "AsKnown",
+    "LocalSteps",
+    "OneGradient",
+    "Replay",
+]
