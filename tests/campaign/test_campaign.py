@@ -15,7 +15,7 @@ SMALL = {
     "model_options": {"mlp": {"hidden": [32], "activation": "sigmoid"}},
     "data": ["digits"],
     "victims": 2,
-    "attacks": ["fc-inversion", "idlg:steps=5,retries=0"],
+    "attacks": ["fc-inversion", "inverting-gradients:steps=40"],
     "defences": ["none", "gaussian-noise:sigma=0.01"],
     "utility": {"rounds": 20, "clients": 2},
     "workers": 2,

@@ -11,7 +11,7 @@ def report(
     directory: Path = typer.Argument(help="Directory of a run."),
     show_images: bool = typer.Option(False, help="Put private images into the report, where the run kept them."),
 ) -> None:
-    """Render report.html anew from a run's summary.json.
+    """Render report.html again from a run's summary.json.
 
     Example: leakscope report runs/mine --show-images
     """
