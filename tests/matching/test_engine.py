@@ -217,10 +217,6 @@ def test_batch_normalisation_in_either_mode_is_matched_without_touching_the_mode
 class Dimmed(Candidate):
     """Images through a learnt gain, with generated labels and a constant that must not move."""
 
-    @property
-    def generates_labels(self):
-        return True
-
     def start(self, seen, count, rng):
         like = torch.empty(0, dtype=seen.dtype)
         return {
