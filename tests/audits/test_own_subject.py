@@ -11,9 +11,9 @@ import torch
 import yaml
 
 import leakscope as ls
-from leakscope.campaign import Config, load_config, make_plan, parse_config
-from leakscope.campaign.specs import parse_cell_spec
-from leakscope.campaign.subject import Subject
+from leakscope.audits import Config, load_config, make_plan, parse_config
+from leakscope.audits.specs import parse_cell_spec
+from leakscope.audits.subject import Subject
 from leakscope.errors import BadInputError, LeakscopeError, UsageError
 from own_files import draw_photographs, save_rows, save_wrapped, write_module
 

@@ -79,7 +79,11 @@ def _bad(own: str) -> dict[str, tuple[tuple[str, ...], int, str]]:
         "weights at random": ((*table, f"{own}:unseeded"), 2, "builds other weights at each call"),
         "weights of another": ((*table, f"{own}:rows", "--weights", "other.npz"), 4, "other.npz"),
         "weights missing": ((*table, f"{own}:rows", "--weights", "gone.pt"), 4, "gone.pt"),
-        "wrong input": (("--data", "photos", "--size", "8", "--model", f"{own}:rows"), 4, "does not accept inputs of shape"),
+        "wrong input": (
+            ("--data", "photos", "--size", "8", "--model", f"{own}:rows"),
+            4,
+            "does not accept inputs of shape",
+        ),
         "list of pairs": ((*rows, "--data", f"{own}:ragged"), 2, "returned a list"),
         "shapes differ": ((*rows, "--data", f"{own}:ragged_set"), 4, "bring all to one shape"),
         "empty folder": ((*rows[:2], "--data", "empty", "--size", "8"), 2, "no pictures found"),
