@@ -20,6 +20,7 @@ from leakscope.matching.distances.distance import Clipped, Cosine, Denoised, Dir
 from leakscope.matching.labels.rules import Inferred, Soft
 from leakscope.matching.optimisers.first_order import Adam, Optimiser
 from leakscope.matching.optimisers.lbfgs import LBFGS
+from leakscope.matching.penalties.penalty import TotalVariation
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays.replay import AsKnown, LocalSteps
 from leakscope.metrics import score
@@ -178,6 +179,16 @@ def test_a_defence_changes_the_axis_it_concerns_and_nothing_else():
     assert prune(0.0).adapt(BASE) == BASE == gaussian_noise(0.0).adapt(BASE)
     for attack in (pruned, clipped, noisy):
         assert pickle.loads(pickle.dumps(attack)) == attack
+
+
+@pytest.mark.parametrize("defence", [gaussian_noise(0.1), laplacian_noise(0.1)], ids=lambda one: one.name)
+def test_the_strong_attack_against_noise_leans_on_total_variation(defence):
+    (spec,) = defence.strong_attacks
+    knowing = defence.adapt(registry.attack_from_spec(spec))
+    assert isinstance(knowing, GradientMatching)
+    assert knowing.recipe.penalties == (TotalVariation(1.0, relative=True),)
+    assert knowing.recipe.noise > 0
+    assert type(defence)(0.1) == defence, "the strong attacks belong to the class, not to the value"
 
 
 def test_noise_is_weighed_outermost_and_in_the_units_of_the_replay():

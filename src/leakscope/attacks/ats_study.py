@@ -13,6 +13,7 @@ from leakscope.matching.optimisers.first_order import SGD, Adam, Optimiser
 from leakscope.matching.optimisers.lbfgs import LBFGS
 from leakscope.matching.optimisers.schedules import three_drops
 from leakscope.matching.penalties.penalty import TotalVariation
+from leakscope.matching.problem import Keep
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays.replay import AsKnown
 
@@ -21,7 +22,7 @@ PAPER = "Gao et al.: Privacy-preserving Collaborative Learning with Automatic Tr
 
 def lbfgs_l2(*, steps: int = 50, lr: float = 1.0, tv: float = 1e-3, restarts: int = 2) -> GradientMatching:
     """L-BFGS on ‖g − t‖², unboxed. The study's rate of 1e-4 hardly moves; 1 is DLG's."""
-    return _study("lbfgs-l2", SquaredL2(), LBFGS(lr=lr), steps=steps, tv=tv, restarts=restarts, box=False)
+    return _study("lbfgs-l2", SquaredL2(), LBFGS(lr=lr), steps=steps, tv=tv, restarts=restarts, box=False, keep="best")
 
 
 def adam_cosine(*, steps: int = 4_800, lr: float = 0.1, tv: float = 1e-4, restarts: int = 1) -> GradientMatching:
@@ -31,7 +32,9 @@ def adam_cosine(*, steps: int = 4_800, lr: float = 0.1, tv: float = 1e-4, restar
 
 def lbfgs_cosine(*, steps: int = 300, lr: float = 0.1, tv: float = 1e-4, restarts: int = 16) -> GradientMatching:
     """Signed L-BFGS on 1 − cos. The study's rate of 1e-4 keeps it at its start; 1 oscillates."""
-    return _study("lbfgs-cosine", Cosine(), LBFGS(lr=lr, signed=True), steps=steps, tv=tv, restarts=restarts)
+    return _study(
+        "lbfgs-cosine", Cosine(), LBFGS(lr=lr, signed=True), steps=steps, tv=tv, restarts=restarts, keep="best"
+    )
 
 
 def adam_l1(*, steps: int = 4_800, lr: float = 0.1, tv: float = 1e-4, restarts: int = 1) -> GradientMatching:
@@ -55,8 +58,17 @@ def _signed_adam(lr: float) -> Adam:
 
 
 def _study(
-    name: str, distance: Distance, optimiser: Optimiser, *, steps: int, tv: float, restarts: int, box: bool = True
+    name: str,
+    distance: Distance,
+    optimiser: Optimiser,
+    *,
+    steps: int,
+    tv: float,
+    restarts: int,
+    box: bool = True,
+    keep: Keep = "last",
 ) -> GradientMatching:
+    """A falling rate makes the last iterate the answer, as in the study; L-BFGS has none and keeps the best."""
     return GradientMatching(
         name=name,
         paper=PAPER,
@@ -70,6 +82,5 @@ def _study(
         ),
         steps=steps,
         restarts=restarts,
-        # A falling rate makes the last iterate the answer, as in the study; L-BFGS has none.
-        keep="best" if isinstance(optimiser, LBFGS) else "last",
+        keep=keep,
     )
