@@ -141,9 +141,9 @@ def test_only_sums_of_gradients_have_the_length_of_a_gradient():
     assert not scale_known(unknown)
     assert gradient_factor(unknown) == -1.0
     # One gradient is compared by its direction, a simulation by its length too.
-    attack = adam_l2(steps=2)
-    assert isinstance(attack._distance(replace(seen, order=None)), Direction)
-    assert attack._distance(seen) == attack.distance
+    recipe = adam_l2(steps=2).recipe
+    assert isinstance(recipe.distance_to(replace(seen, order=None)), Direction)
+    assert recipe.distance_to(seen) == recipe.distance
 
 
 @pytest.mark.parametrize("local", [MOMENTUM, ADAM], ids=["momentum", "adam"])
@@ -162,6 +162,6 @@ def test_victims_with_other_orders_do_not_run_in_lockstep():
     assert seen[0].order != seen[1].order
     shared_model = [replace(one, model=seen[0].model) for one in seen]
     attack = inverting_gradients(steps=3, replay="simulate")
-    together = attack.reconstruct_many(shared_model, 5)
+    together = attack.reconstruct(shared_model, 5)
     for one, found in zip(shared_model, together, strict=True):
         assert attack.evaluate(one, found) == found.loss
