@@ -1,0 +1,143 @@
+"""The audit as a loop over rounds: what the server does between them, and what an attack sees of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+import leakscope as ls
+from leakscope.attack import Attack, CraftContext, Crafted
+from leakscope.attacks.agic import agic
+from leakscope.attacks.fc_inversion import FCInversion, fc_inversion
+from leakscope.audits.rounds import Federation, play
+from leakscope.errors import UnsuitableError, UsageError
+from leakscope.observation.scenario import get_scenario
+from leakscope.types import Reconstruction, Status
+from tiny import batch_of, convolutional, dense
+
+LOCAL = ls.LocalTraining(lr=0.1, steps=2, batch_size=1)
+
+
+def federation(*victims, local=None, rounds=2, rate=0.1):
+    return Federation(dense(), victims, None, local, get_scenario("C"), seed=3, rounds=rounds, rate=rate)
+
+
+def weights(seen):
+    return {name: value.detach() for name, value in seen.model.named_parameters()}
+
+
+def test_between_rounds_the_server_adds_the_mean_change():
+    first, second = play(federation(batch_of([1]), batch_of([2], seed=1), local=LOCAL), fc_inversion())
+    changes = [one.update.tensors for one in first.seen]
+    for name, before in weights(first.seen[0]).items():
+        expected = before + (changes[0][name] + changes[1][name]) / 2
+        torch.testing.assert_close(weights(second.seen[0])[name], expected, rtol=0, atol=1e-12)
+
+
+def test_between_rounds_the_server_steps_against_the_mean_gradient():
+    first, second = play(federation(batch_of([1]), batch_of([2, 3], seed=1), rate=0.25), fc_inversion())
+    gradients = [one.update.tensors for one in first.seen]
+    for name, before in weights(first.seen[0]).items():
+        # Clients count by their examples: one and two.
+        expected = before - 0.25 * (gradients[0][name] + 2 * gradients[1][name]) / 3
+        torch.testing.assert_close(weights(second.seen[0])[name], expected, rtol=0, atol=1e-12)
+
+
+def test_the_callers_model_and_the_first_rounds_stay_as_they_were():
+    model = dense()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    result = ls.audit(model, batch_of([1]), fc_inversion(), rounds=3)
+    assert result.rounds == 3
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_an_attack_that_joins_nothing_attacks_every_round():
+    result = ls.audit(dense(), [batch_of([1]), batch_of([2], seed=1)], fc_inversion(), rounds=2)
+    assert len(result.scores) == 4
+    assert result.scores.psnr.min() > 100
+    assert torch.equal(result.truth[:2], result.truth[2:])
+
+
+def test_agic_joins_the_rounds_of_a_client():
+    model, batch = convolutional(), batch_of([1, 2])
+    attack = agic(steps=20, pre_steps=10)
+    alone = ls.audit(model, batch, attack, local=LOCAL)
+    joint = ls.audit(model, batch, attack, local=LOCAL, rounds=2)
+    assert len(joint.scores) == len(alone.scores) == 2
+    assert joint.evaluations > alone.evaluations
+    assert joint.loss != alone.loss
+
+
+@dataclass(frozen=True)
+class Keeper(Attack):
+    """Hands out the agreed model with its secret, and writes down what it was shown."""
+
+    shown: list = field(default_factory=list, compare=False)
+    name: str = "keeper"
+    paper: str = "none"
+    is_malicious = True
+
+    @property
+    def rounds(self):
+        return 3
+
+    def _craft(self, model, context: CraftContext):
+        self.shown.append((context.round, len(context.history), context.input_shape, context.num_classes))
+        return Crafted(model, secret=f"round {context.round}")
+
+    def evaluate(self, seen, reconstruction):
+        return 0.0
+
+    def _reconstruct(self, seen, seed, watch):
+        self.shown.append((seen.secret, [one.secret for one in seen.earlier]))
+        return Reconstruction(torch.full((1, *seen.input_shape), 0.5), None, 0.0, Status.OK, (0.0,))
+
+
+def test_a_malicious_server_sees_history_and_keeps_a_secret_for_every_round():
+    attack = Keeper()
+    ls.audit(dense(), batch_of([1]), attack)
+    shape = (1, 6, 6)
+    assert attack.shown[:3] == [(0, 0, shape, 4), (1, 1, shape, 4), (2, 2, shape, 4)]
+    assert attack.shown[3:] == [("round 2", ["round 0", "round 1"])]
+
+
+def test_too_few_rounds_are_refused():
+    with pytest.raises(UsageError, match="needs 3 rounds, got rounds=2"):
+        ls.audit(dense(), batch_of([1]), Keeper(), rounds=2)
+
+
+@dataclass(frozen=True)
+class Inverts(FCInversion):
+    """A malicious server that changes nothing: what it gets is what an honest one gets."""
+
+    is_malicious = True
+
+    def _craft(self, model, context):
+        return Crafted(model)
+
+
+def test_a_crafted_model_equal_to_the_agreed_one_gives_the_same_result():
+    honest, crafted = (ls.audit(dense(), batch_of([2]), attack, seed=5) for attack in (fc_inversion(), Inverts()))
+    assert torch.equal(honest.reconstruction, crafted.reconstruction)
+    assert (honest.server, crafted.server) == ("honest", "malicious")
+
+
+@dataclass(frozen=True)
+class Widens(FCInversion):
+    """Hands out another architecture."""
+
+    is_malicious = True
+    changes_architecture = True
+
+    def _craft(self, model, context):
+        return Crafted(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 4, dtype=torch.float64)))
+
+
+def test_another_architecture_does_not_fit_a_defence_with_private_layers():
+    from doubles.guarded import Guarded
+
+    assert ls.audit(dense(), batch_of([2]), Widens()).scores.psnr.min() > 100
+    with pytest.raises(UnsuitableError, match="keeps layers of the agreed one"):
+        ls.audit(dense(), batch_of([2]), Widens(), defence=Guarded())
