@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import copy
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import leakscope as ls
 from leakscope.attack import Attack, CraftContext, Crafted
 from leakscope.attacks.agic import agic
 from leakscope.attacks.fc_inversion import FCInversion, fc_inversion
 from leakscope.audits.rounds import Federation, play
+from leakscope.defence import Defence, Hardened
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.observation.scenario import get_scenario
 from leakscope.types import Reconstruction, Status
@@ -141,3 +144,47 @@ def test_another_architecture_does_not_fit_a_defence_with_private_layers():
     assert ls.audit(dense(), batch_of([2]), Widens()).scores.psnr.min() > 100
     with pytest.raises(UnsuitableError, match="keeps layers of the agreed one"):
         ls.audit(dense(), batch_of([2]), Widens(), defence=Guarded())
+
+
+@dataclass(frozen=True)
+class OtherLoss(Defence):
+    """Trains the network as it is, with another loss."""
+
+    name: str = "other-loss"
+    paper: str = "none"
+
+    def harden(self, model, *, seed=0):
+        return Hardened(model, model, loss=lambda output, targets: 3 * cross_entropy(output, targets))
+
+    def adapt(self, attack):
+        return attack
+
+
+@dataclass(frozen=True)
+class OwnBias(Defence):
+    """The client keeps a bias of its own under a name that the server knows."""
+
+    name: str = "own-bias"
+    paper: str = "none"
+
+    def harden(self, model, *, seed=0):
+        client = copy.deepcopy(model)
+        with torch.no_grad():
+            client[3].bias.add_(1.0)
+        return Hardened(client, model, private=frozenset({"3.bias"}))
+
+    def adapt(self, attack):
+        return attack
+
+
+@pytest.mark.parametrize("defence", [OtherLoss(), OwnBias()], ids=lambda defence: defence.name)
+def test_clients_train_what_the_defence_hardened(defence):
+    batch = batch_of([1])
+    (only,) = play(replace(federation(batch, rounds=1), defence=defence), fc_inversion())
+    hardened = ls.share(defence.harden(dense()), batch, defence=defence).tensors
+    plain = ls.share(dense(), batch).tensors
+    sent = only.seen[0].update.tensors
+    assert sent.keys() == hardened.keys()
+    for name, value in sent.items():
+        assert torch.equal(value, hardened[name])
+        assert not torch.allclose(value, plain[name])
