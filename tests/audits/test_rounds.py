@@ -170,7 +170,7 @@ class OwnBias(Defence):
     def harden(self, model, *, seed=0):
         client = copy.deepcopy(model)
         with torch.no_grad():
-            client[3].bias.add_(1.0)
+            client[3].bias[0] += 1.0
         return Hardened(client, model, private=frozenset({"3.bias"}))
 
     def adapt(self, attack):
