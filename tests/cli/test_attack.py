@@ -195,7 +195,7 @@ def test_an_impossible_out_is_found_before_the_attack(
     def never(*_: object) -> None:
         pytest.fail("the attack ran")
 
-    monkeypatch.setattr("leakscope.cli.progress.count_steps", never)
+    monkeypatch.setattr("leakscope.progress.count_steps", never)
     code, _, err = attack("--out", place)
     assert code == 2
     assert "choose another" in err

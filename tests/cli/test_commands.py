@@ -41,7 +41,7 @@ def test_dry_run_prices_and_runs_nothing(command: Command, tmp_path: Path) -> No
                            "--workers", "1", "--out", str(tmp_path / "run"))  # fmt: skip
     assert code == 0
     # 2 attacks × (undefended + unaware + knowing); accuracy without and with the defence.
-    assert "6 attack cells, 2 accuracy cells; nothing was run but the probe" in out
+    assert "6 attack cells, 2 accuracy cells; nothing was run but samples" in out
     assert "mlp on digits: fc-inversion against prune:fraction=0.5 knowing it, C, seed 0" in out
     assert "closed form" in out
     assert "with 1 worker" in out

@@ -210,7 +210,7 @@ def _verdict(profile: LeakageProfile) -> str:
     if not profile.above(whole):
         # What leaked is evidence even then; only the failures lose their meaning.
         yet = f" Yet it came {MARGIN_DB:g} dB above the blind guess from {', '.join(leaking)} alone." if leaking else ""
-        return f"Inconclusive: {_failed(profile)}, so its failures on single layers mean nothing.{yet}"
+        return f"Inconclusive: {_explain_failure(profile)}, so its failures on single layers mean nothing.{yet}"
     if "alone" not in measured:
         return (
             f"{profile.attack} gets {whole.psnr:.1f} dB from the whole update (blind guess {profile.baseline:.1f} dB)."
@@ -219,10 +219,10 @@ def _verdict(profile: LeakageProfile) -> str:
     if len(unknown) == len(profile.layers):
         return f"Inconclusive: {profile.attack} gave no evidence on any layer alone: {', '.join(unknown)}."
     rest = f" No evidence alone, so not called safe: {', '.join(unknown)}." if unknown else ""
-    return f"{_tested(profile, leaking)}{rest}"
+    return f"{_describe_layers(profile, leaking)}{rest}"
 
 
-def _failed(profile: LeakageProfile) -> str:
+def _explain_failure(profile: LeakageProfile) -> str:
     """How the attack failed on the whole update."""
     whole = profile.everything
     if whole.psnr is None:
@@ -233,7 +233,7 @@ def _failed(profile: LeakageProfile) -> str:
     )
 
 
-def _tested(profile: LeakageProfile, leaking: tuple[str, ...]) -> str:
+def _describe_layers(profile: LeakageProfile, leaking: tuple[str, ...]) -> str:
     """The sentence on the layers that gave evidence alone."""
     whole, unknown = profile.everything, profile.inconclusive("alone")
     quiet = [leak.name for leak in profile.layers if leak.name not in leaking and leak.name not in unknown]

@@ -155,10 +155,10 @@ def best_defence(rows: Sequence[DefenceEvidence]) -> str:
     if not tested:
         return "No defence was tested in this run."
     among = f"Of the {len(tested)} defences tested, " if len(tested) > 1 else "The only defence tested: "
-    sealed = [row for row in tested if row.both.sealed]
+    sealed = [row for row in tested if row.both.is_sealed]
     if sealed:
         return f"{among}{sealed[0].name} sealed every update, so the server had nothing to read{_price(sealed[0])}."
-    measured = [row for row in tested if row.recommendable]
+    measured = [row for row in tested if row.is_recommendable]
     if not measured:
         return (
             f"{among}none has been shown to protect against an attacker who knows it is there "
