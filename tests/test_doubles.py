@@ -88,9 +88,16 @@ def run(tmp_path, *options):
 
 def test_the_command_line_runs_both(tmp_path):
     done, summary = run(
-        tmp_path, "--attack", "two_rounds:two_rounds", "--attack", "fc-inversion", "--defence", "none",
-        "--defence", "guarded:guarded:sigma=0.0001",
-    )  # fmt: skip
+        tmp_path,
+        "--attack",
+        "two_rounds:two_rounds",
+        "--attack",
+        "fc-inversion",
+        "--defence",
+        "none",
+        "--defence",
+        "guarded:guarded:sigma=0.0001",
+    )
     assert done.returncode in (0, 3), done.stderr
     cells = {(cell["attack"], cell["defence"], cell["adaptive"]): cell for cell in summary["cells"]}
     crafted = cells["two_rounds:two_rounds", "none", False]

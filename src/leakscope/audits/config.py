@@ -158,7 +158,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _first_line(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     where = f" in line {mark.line + 1}" if mark is not None else ""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return text + where

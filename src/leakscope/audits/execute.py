@@ -61,7 +61,7 @@ def _attack(spec: AttackCellSpec) -> CellOutcome:
 
 
 def _pictures(result: AuditResult, bounds: tuple[float, float] | None) -> dict[str, Tensor]:
-    """Originals and reconstructions in [0, 1], in which the report draws; none of what is no picture."""
+    """Originals and reconstructions in [0, 1], in which the report draws; nothing where inputs are not pictures."""
     if result.truth is None or result.reconstruction is None or result.truth.ndim != 4 or bounds is None:
         return {}
     low, high = bounds

@@ -23,7 +23,7 @@ EMBEDDED = ("digits", "faces")
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a campaign, attacks first; `left_out` are those a budget has no time for.
+    """The cells of an audit, attacks first; `left_out` are those a budget has no time for.
 
     `untrained` says of which subjects no accuracy is measured, and why.
     """

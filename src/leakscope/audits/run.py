@@ -18,7 +18,7 @@ from leakscope.audits.execute import execute
 from leakscope.audits.plan import Plan, fit_plan, make_plan
 from leakscope.audits.price import price_cells
 from leakscope.audits.specs import NONE
-from leakscope.audits.summary import summarise_campaign
+from leakscope.audits.summary import summarise_audit
 from leakscope.errors import BadInputError, InconclusiveError, UsageError
 from leakscope.files import private_folder, write_atomic
 from leakscope.report import SelfCheck, Summary, write_report
@@ -96,7 +96,7 @@ def run_campaign(
             retry_failed=retry_failed,
             on_event=listener,
         )
-    summary = summarise_campaign(settings, plan, found.outcomes, check, command=command, out_of_time=found.out_of_time)
+    summary = summarise_audit(settings, plan, found.outcomes, check, command=command, out_of_time=found.out_of_time)
     write_atomic(folder / "summary.json", summary.to_json().encode())
     report = write_report(folder, show_images=plan.show_images)
     return CampaignResult(folder, summary, report, found)

@@ -1,4 +1,4 @@
-"""All numbers of a campaign in one document, with the verdict."""
+"""All numbers of an audit in one document, with the verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMED = 20
 _WHICH = ("attack", "defence", "adaptive", "scenario", "seed", "local", "victims", "batch_size", "limit")
 
 
-def summarise_campaign(
+def summarise_audit(
     config: Config,
     plan: Plan,
     outcomes: Sequence[CellOutcome | None],

@@ -122,5 +122,5 @@ def _why(everything: Group, judged: Group, check: SelfCheck | None) -> str:
     scope = "" if chosen is everything else " without defence"
     return (
         f"Only {chosen.ok} of {chosen.attackable} attacks{scope} ended with a usable result; "
-        f"{ENOUGH_OK:.0%} are needed, because an attack that breaks down is no evidence of protection."
+        f"{ENOUGH_OK:.0%} are needed, because an attack that breaks down does not show protection."
     )
