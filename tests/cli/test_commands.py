@@ -37,18 +37,8 @@ def test_an_unknown_option_suggests_the_nearest(command: Command, tmp_path: Path
 
 
 def test_dry_run_prices_and_runs_nothing(command: Command, tmp_path: Path) -> None:
-    code, out, _ = command(
-        "audit",
-        "--defence",
-        "none",
-        "--defence",
-        "prune:fraction=0.5",
-        "--dry-run",
-        "--workers",
-        "1",
-        "--out",
-        str(tmp_path / "run"),
-    )
+    words = "audit --defence none --defence prune:fraction=0.5 --dry-run --workers 1 --out"
+    code, out, _ = command(*words.split(), str(tmp_path / "run"))
     assert code == 0
     # 2 attacks × (undefended + unaware + knowing); accuracy without and with the defence.
     assert "6 attack cells, 2 accuracy cells; nothing was run but samples" in out
@@ -59,23 +49,11 @@ def test_dry_run_prices_and_runs_nothing(command: Command, tmp_path: Path) -> No
 
 
 def test_dry_run_as_json_tells_what_a_budget_would_do(command: Command, tmp_path: Path) -> None:
-    code, out, _ = command(
-        "audit",
-        "--attack",
-        "inverting-gradients:steps=9000000",
-        "--attack",
-        "adam-l1",
-        "--victims",
-        "1",
-        "--budget",
-        "20m",
-        "--dry-run",
-        "--json",
-        "--workers",
-        "1",
-        "--out",
-        str(tmp_path / "run"),
+    words = (
+        "audit --attack inverting-gradients:steps=9000000 --attack adam-l1 --victims 1 --budget 20m "
+        "--dry-run --json --workers 1 --out"
     )
+    code, out, _ = command(*words.split(), str(tmp_path / "run"))
     found = json.loads(out)
     assert code == 0
     assert found["budget"] == 1200

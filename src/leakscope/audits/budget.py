@@ -33,7 +33,6 @@ _FOR_SAMPLES, _FOR_SURPRISES = 0.25, 0.1
 _AROUND_SECONDS = 3.0
 # Before the sample runs, where that was not measured; and how much more than the least a refusal asks for.
 _CHECK_SECONDS, _MARGIN = 3.0, 1.25
-
 # Halvings of an interval of seconds: finer than any step.
 _HALVINGS = 50
 
@@ -121,11 +120,11 @@ def afford(plan: Plan, prices: PriceList, *, seconds: float, workers: int) -> Pl
         TooLittleTimeError: not even the cheapest attack fits.
     """
     room = _Room(max(0.0, seconds), workers, prices)
-    full = _full_lengths(plan.attacks)
+    full = _find_lengths(plan.attacks)
     least = {spec: length.model_copy(update={"steps": min(length.of, FEWEST_STEPS)}) for spec, length in full.items()}
     if not room.holds(plan.attacks, least):
         least = {spec: length.model_copy(update={"restarts": length.restarts and 1}) for spec, length in least.items()}
-    attacks = _kept_attacks(plan, room, least)
+    attacks = _keep_attacks(plan, room, least)
     free = room.seconds * workers - sum(room.cost(cell, least) for cell in attacks)
     third = _FOR_ACCURACY * room.seconds
     short = [cell for cell in plan.trainings if room.cost(cell, {}) <= third]
@@ -141,7 +140,7 @@ def afford(plan: Plan, prices: PriceList, *, seconds: float, workers: int) -> Pl
     return Planned(attacks=lengths, left_out=tuple(cell.label for cell in plan.cells if cell.label not in labels))
 
 
-def _full_lengths(cells: Sequence[AttackCellSpec]) -> Lengths:
+def _find_lengths(cells: Sequence[AttackCellSpec]) -> Lengths:
     """Every attack with steps at its own length; closed forms have none."""
     efforts = {spec: attack_from_spec(spec).effort for spec in dict.fromkeys(cell.attack for cell in cells)}
     return {
@@ -151,7 +150,7 @@ def _full_lengths(cells: Sequence[AttackCellSpec]) -> Lengths:
     }
 
 
-def _kept_attacks(plan: Plan, room: _Room, least: Lengths) -> list[AttackCellSpec]:
+def _keep_attacks(plan: Plan, room: _Room, least: Lengths) -> list[AttackCellSpec]:
     """The attacks there is time for at their fewest steps; refuse a budget in which none does any work."""
     urgent = sorted(plan.attacks, key=lambda cell: (room.price(cell).effort.steps is not None, cell.defence != NONE))
     kept = room.keep(urgent, least, total=room.seconds * room.workers)
@@ -168,10 +167,14 @@ def _kept_attacks(plan: Plan, room: _Room, least: Lengths) -> list[AttackCellSpe
 
 def _add_steps(running: Sequence[CellSpec], least: Lengths, room: _Room) -> Lengths:
     """Raise the time that the longest cell of each attack may take, for all attacks alike, as far as it fits."""
-    cells = {spec: [cell for cell in running if cell.kind == "attack" and cell.attack == spec] for spec in least}
+    most = {spec: length.model_copy(update={"steps": length.of}) for spec, length in least.items()}
+    ends: dict[str, list[tuple[float, float]]] = {spec: [] for spec in least}
+    for cell in running:
+        if cell.kind == "attack" and cell.attack in ends:
+            ends[cell.attack].append((room.cost(cell, least), room.cost(cell, most)))
 
     def lengths_within(seconds: float) -> Lengths:
-        return {spec: _lengthen(least[spec], cells[spec], seconds, room) for spec in least}
+        return {spec: _lengthen(least[spec], ends[spec], seconds) for spec in least}
 
     low, high = 0.0, room.seconds
     for _ in range(_HALVINGS):
@@ -180,10 +183,8 @@ def _add_steps(running: Sequence[CellSpec], least: Lengths, room: _Room) -> Leng
     return lengths_within(low)
 
 
-def _lengthen(fewest: PlannedAttack, cells: Sequence[AttackCellSpec], seconds: float, room: _Room) -> PlannedAttack:
-    """As many steps as no cell of an attack needs more than `seconds` for; costs are straight lines, up to rounding."""
-    whole = fewest.model_copy(update={"steps": fewest.of})
-    ends = [(room.cost(cell, {cell.attack: fewest}), room.cost(cell, {cell.attack: whole})) for cell in cells]
+def _lengthen(fewest: PlannedAttack, ends: Sequence[tuple[float, float]], seconds: float) -> PlannedAttack:
+    """As many steps as fit into `seconds` for every cell, which costs its `ends` at the fewest and at all steps."""
     share = min([1.0, *((seconds - low) / (high - low) for low, high in ends if high > max(low, seconds))])
     steps = fewest.steps + max(0.0, share) * (fewest.of - fewest.steps)
     # Rounding errors must not cost a step.
