@@ -15,10 +15,18 @@ import leakscope as ls
 from doubles.guarded import Guarded
 from doubles.two_rounds import TwoRounds
 from leakscope.attacks.fc_inversion import fc_inversion
+from leakscope.matching.recipe import GradientMatching
 from leakscope.testing import check_defence
 from tiny import batch_of, dense
 
 HERE = Path(__file__).parent
+
+
+def share(model, batch, *, defence=None):
+    """What a client shares, where nothing is sealed."""
+    update = ls.share(model, batch, defence=defence)
+    assert isinstance(update, ls.SharedUpdate)
+    return update
 
 
 def test_a_defence_acts_in_every_place_it_may():
@@ -33,7 +41,7 @@ def test_a_defence_acts_in_every_place_it_may():
 def test_what_the_client_keeps_never_reaches_the_server():
     defence, model, batch = Guarded(), dense(), batch_of([2])
     hardened = defence.harden(model, seed=3)
-    update = ls.share(hardened, batch, defence=defence)
+    update = share(hardened, batch, defence=defence)
     assert "lock.key" in dict(hardened.client.named_parameters())
     assert "lock.key" not in update.tensors
     seen = ls.observe(hardened, update, scenario="A", truth=batch)
@@ -42,9 +50,9 @@ def test_what_the_client_keeps_never_reaches_the_server():
 
 def test_the_lock_and_the_other_loss_change_the_gradient():
     model, batch, defence = dense(), batch_of([2]), Guarded(bound=1e9, sigma=0.0)
-    plain = ls.share(model, batch)
-    locked = ls.share(defence.harden(model, seed=3), batch, defence=defence)
-    other = ls.share(defence.harden(model, seed=4), batch, defence=defence)
+    plain = share(model, batch)
+    locked = share(defence.harden(model, seed=3), batch, defence=defence)
+    other = share(defence.harden(model, seed=4), batch, defence=defence)
     assert not torch.allclose(2 * locked.tensors["3.bias"], plain.tensors["3.bias"], atol=1e-4)
     assert not torch.allclose(locked.tensors["3.bias"], other.tensors["3.bias"], atol=1e-6)
 
@@ -63,6 +71,8 @@ def test_the_defence_keeps_the_contract():
 def test_the_attacker_who_knows_it_is_still_that_attack():
     attack = ls.get_attack("idlg")
     revised = Guarded(sigma=0.1).adapt(attack)
+    assert isinstance(attack, GradientMatching)
+    assert isinstance(revised, GradientMatching)
     assert revised.recipe.noise == pytest.approx(0.01)
     assert (revised.name, revised.steps, revised.recipe.optimiser) == ("idlg", attack.steps, attack.recipe.optimiser)
 
@@ -87,10 +97,8 @@ def run(tmp_path, *options):
 
 
 def test_the_command_line_runs_both(tmp_path):
-    done, summary = run(
-        tmp_path, "--attack", "two_rounds:two_rounds", "--attack", "fc-inversion", "--defence", "none",
-        "--defence", "guarded:guarded:sigma=0.0001",
-    )  # fmt: skip
+    words = "--attack two_rounds:two_rounds --attack fc-inversion --defence none --defence guarded:guarded:sigma=0.0001"
+    done, summary = run(tmp_path, *words.split())
     assert done.returncode in (0, 3), done.stderr
     cells = {(cell["attack"], cell["defence"], cell["adaptive"]): cell for cell in summary["cells"]}
     crafted = cells["two_rounds:two_rounds", "none", False]

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich import progress as rich_progress
+    from torch import Tensor
+
+    from leakscope.attack import Attack, Watch
 
 # Seconds between two lines, or two texts beside a bar, about steps that take far less.
 LINE_EVERY = 10.0
@@ -96,6 +99,21 @@ def show_progress(stream: TextIO | None = None, *, quiet: bool = False) -> Itera
             yield bars
     else:
         yield _Lines(out)
+
+
+@contextmanager
+def count_steps(progress: Progress, attack: Attack) -> Iterator[Watch | None]:
+    """Yield what `attack.reconstruct(watch=…)` takes to show its steps; None for a closed form, which has none."""
+    total = attack.effort.evaluations
+    if total is None:
+        yield None
+        return
+    with progress.count(attack.name, total) as counter:
+
+        def watch(step: int, _inputs: Tensor, distances: Tensor) -> None:
+            counter.update(step + 1, lambda: f"distance {float(distances.min()):.3g}")
+
+        yield watch
 
 
 def span(seconds: float | None) -> str:

@@ -6,22 +6,13 @@ from typing import Any
 
 import pytest
 
-from leakscope.audits import Config, Plan, Planned, PlannedAttack, make_plan, parse_config
+from leakscope.audits import Plan, Planned, PlannedAttack, make_plan, parse_config
 from leakscope.audits import price as price_module
+from leakscope.audits.bill import Bill
 from leakscope.audits.budget import TooLittleTimeError, afford
-from leakscope.audits.execute import scaled, shortened
-from leakscope.audits.plan import fitted
-from leakscope.audits.price import (
-    Price,
-    PriceGroup,
-    PriceList,
-    _nearest,
-    _price,
-    _slowdown,
-    group_cells,
-    price_cells,
-    wall_seconds,
-)
+from leakscope.audits.execute import scale_steps, shorten
+from leakscope.audits.plan import fit_plan
+from leakscope.audits.price import Price, PriceList, group_cells, price_cells, what_costs
 from leakscope.errors import UsageError
 from leakscope.registry import get_attack
 from leakscope.runner import CellOutcome, SweepResult
@@ -47,17 +38,15 @@ def priced(plan: Plan, *, step: float = 0.01, fixed: float = 0.1, training: floa
     for group in group_cells(plan):
         own = training if group.sample.cell.kind == "utility" else step
         for cell in group.cells:
-            prices[cell.key] = Price("measured", group.effort, fixed, own if group.effort.steps else 0.0)
+            prices[cell.label] = Price("measured", group.effort, fixed, own if group.effort.steps else 0.0)
     return PriceList(prices, len(prices), 100.0, 0.0)
 
 
 def cost(plan: Plan, prices: PriceList, planned: Planned) -> float:
     """Seconds at most of all cells as planned."""
-    by_label = {cell.label: prices.prices[cell.key] for cell in plan.cells}
-    running = fitted(plan, planned)
-    return sum(by_label[cell.label].at_most(cell.limit) for cell in running.attacks) + sum(
-        by_label[cell.label].at_most() for cell in running.trainings
-    )
+    running = fit_plan(plan, planned)
+    limits = {cell.label: cell.limit for cell in running.attacks}
+    return sum(prices.prices[cell.label].at_most(limits.get(cell.label)) for cell in running.cells)
 
 
 def test_steps_fill_the_time_and_not_more(plan: Plan) -> None:
@@ -100,7 +89,7 @@ def test_what_is_left_out_is_defended_first_and_never_a_closed_form(plan: Plan) 
     # 20 steps of 0.1 s: 2 s for each undefended cell, 4 s where one retry is allowed.
     found = afford(plan, prices, seconds=6.1, workers=1)
     assert found.attacks["inverting-gradients"].steps == 20
-    runs = [cell.label for cell in fitted(plan, found).attacks]
+    runs = [cell.label for cell in fit_plan(plan, found).attacks]
     assert [label.split(": ")[1].split(" against")[0] for label in runs[:3]] == ["fc-inversion"] * 3
     assert runs[3:] == [
         "mlp on digits: inverting-gradients against none, C, seed 0",
@@ -127,8 +116,9 @@ def test_no_cell_may_be_longer_than_the_budget_however_many_workers(plan: Plan) 
 def test_training_has_at_most_a_third(plan: Plan) -> None:
     found = afford(plan, priced(plan, training=1.0), seconds=20.0, workers=1)
     assert set(found.left_out) == {
-        "mlp on digits: accuracy under none", "mlp on digits: accuracy under prune:fraction=0.9",
-    }  # fmt: skip
+        "mlp on digits: accuracy under none",
+        "mlp on digits: accuracy under prune:fraction=0.9",
+    }
 
 
 def test_too_little_for_anything_is_refused_with_a_number(plan: Plan) -> None:
@@ -146,34 +136,12 @@ def test_refused_cells_cost_nothing_and_still_run(plan: Plan) -> None:
     assert afford(plan, PriceList(prices, 1, 0.0, 0.0), seconds=-1.0, workers=1).left_out == ()
 
 
-def _blind(plan: Plan, *attacks: str) -> PriceList:
-    """Known prices, but none for `attacks`: nothing like them was probed."""
-    prices = dict(priced(plan).prices)
-    for cell in plan.attacks:
-        if cell.attack in attacks:
-            prices[cell.key] = Price("assumed", prices[cell.key].effort, step=10.0, blind=True)
-    return PriceList(prices, 1, 0.0, 0.0)
-
-
-def test_what_nobody_could_price_runs_as_far_as_time_goes() -> None:
-    plan = make_plan(parse_config({**GRID, "attacks": ["inverting-gradients"], "utility": None}))
-    found = afford(plan, _blind(plan, "inverting-gradients"), seconds=2.0, workers=1)
-    assert found.left_out == ()
-    assert found.attacks["inverting-gradients"].steps == 20
-    with pytest.raises(TooLittleTimeError) as refusal:
-        afford(plan, _blind(plan, "inverting-gradients"), seconds=0.0, workers=1)
-    assert refusal.value.needed == 0
-
-
-def test_what_nobody_could_price_is_left_out_where_other_attacks_run(plan: Plan) -> None:
-    found = afford(plan, _blind(plan, "inverting-gradients", "idlg:retries=1"), seconds=2.0, workers=1)
-    assert {cell.attack for cell in fitted(plan, found).attacks} == {"fc-inversion"}
-
-
 def test_a_cell_that_is_not_changed_keeps_its_key(plan: Plan) -> None:
-    lengths = {"inverting-gradients": PlannedAttack(steps=300, of=300, restarts=1),
-               "idlg:retries=1": PlannedAttack(steps=50, of=300, restarts=1)}  # fmt: skip
-    same = {cell.key for cell in fitted(plan, Planned(attacks=lengths)).attacks} & {cell.key for cell in plan.attacks}
+    lengths = {
+        "inverting-gradients": PlannedAttack(steps=300, of=300, restarts=1),
+        "idlg:retries=1": PlannedAttack(steps=50, of=300, restarts=1),
+    }
+    same = {cell.key for cell in fit_plan(plan, Planned(attacks=lengths)).attacks} & {cell.key for cell in plan.attacks}
     assert len(same) == 6, "fc-inversion and inverting-gradients"
 
 
@@ -204,73 +172,96 @@ def test_groups_join_what_costs_the_same() -> None:
 )
 def test_what_changes_the_cost_is_another_group(change: dict[str, Any]) -> None:
     one, other = (group_cells(make_plan(parse_config({**GRID, **more})))[0] for more in ({}, change))
-    assert price_module._what_costs(one.sample) != price_module._what_costs(other.sample)
+    assert what_costs(one.sample) != what_costs(other.sample)
 
 
-def _group_of(plan: Plan, attack: str, *, adaptive: bool = False) -> PriceGroup:
-    """The group of the cells of one attack."""
-    cells = ((group, group.sample.cell) for group in group_cells(plan))
-    return next(g for g, c in cells if c.kind == "attack" and c.attack == attack and c.adaptive is adaptive)
+def _price_from(
+    monkeypatch: pytest.MonkeyPatch, plan: Plan, outcomes: dict[str, CellOutcome], *, seconds: float | None = None
+) -> tuple[PriceList, dict[str, Any]]:
+    """Prices where samples end as `outcomes` say, by attack, others are not reached; and what the runner was told."""
+    told: dict[str, Any] = {}
+
+    def run(cells: Any, *_: object, **limits: Any) -> SweepResult:
+        told.update(limits, order=[cell.spec["cell"] for cell in cells])
+        found = [outcomes.get(spec.get("attack", "training")) for spec in told["order"]]
+        return SweepResult(tuple(found), 1, 0, interrupted=False, out_of_time=True)
+
+    monkeypatch.setattr(price_module, "run", run)
+    return price_cells(plan, workers=1, seconds=seconds), told
 
 
-def test_a_group_without_time_for_a_probe_is_priced_like_its_nearest(plan: Plan) -> None:
-    groups = group_cells(plan)
-    unaware, knowing = (_group_of(plan, "idlg:retries=1", adaptive=flag) for flag in (False, True))
-    probed = CellOutcome(Status.OK, {"how": ""}, measured={"fixed": 1.0, "step": 2.0, "mb": 3.0})
-    prices = [_price(group, probed) if group.sample == unaware.sample else None for group in groups]
-    found = _nearest(knowing, groups, prices)
-    assert (found.status, found.fixed, found.step, found.mb) == ("assumed", 1.0, 2.0, 3.0)
-    assert "priced like mlp on digits: idlg:retries=1 against none" in found.note
-    blind = _nearest(_group_of(plan, "fc-inversion"), groups, prices)
-    assert "not probed for lack of time; priced at 30 s" in blind.note
-    assert (blind.blind, found.blind) == (True, False)
+def _sampled(*, fixed: float = 1.0, step: float = 2.0, wall: float = 1.0, cpu: float = 1.0) -> CellOutcome:
+    numbers = {"fixed": fixed, "step": step, "mb": 3.0, "wall": wall, "cpu": cpu}
+    return CellOutcome(Status.OK, {"how": ""}, measured=numbers)
+
+
+def _of(plan: Plan, prices: PriceList, attack: str) -> Price:
+    """The price of an attack without defence."""
+    return next(prices.prices[cell.label] for cell in plan.attacks if cell.attack == attack and cell.defence == "none")
+
+
+def test_what_there_was_no_time_to_sample_is_priced_like_the_most_expensive_of_its_sort(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = make_plan(parse_config({**GRID, "attacks": ["idlg", "inverting-gradients", "adam-l2", "fc-inversion"]}))
+    outcomes = {"idlg": _sampled(step=5.0), "inverting-gradients": _sampled(step=2.0)}
+    found, _ = _price_from(monkeypatch, plan, outcomes)
+    unsampled, closed = _of(plan, found, "adam-l2"), _of(plan, found, "fc-inversion")
+    starts = (unsampled.effort.restarts or 1) / (_of(plan, found, "idlg").effort.restarts or 1)
+    assert (unsampled.status, unsampled.fixed, unsampled.step) == ("assumed", starts * 1.0, starts * 5.0)
+    assert unsampled.note == "not sampled for lack of time; priced like the most expensive sample"
+    # A step tells nothing of a closed form.
+    assert (closed.status, closed.fixed) == ("assumed", 30.0)
+    assert closed.note == "not sampled for lack of time; priced at 30 s a victim"
 
 
 @pytest.mark.parametrize(("seconds", "patience"), [(None, 30.0), (600.0, 30.0), (12.0, 12.0), (0.25, 5.0)])
-def test_probes_stop_in_time_and_closed_forms_are_probed_first(
+def test_sample_runs_stop_in_time_and_closed_forms_come_first(
     plan: Plan, monkeypatch: pytest.MonkeyPatch, seconds: float | None, patience: float
 ) -> None:
-    seen: dict[str, Any] = {}
-
-    def nothing_in_time(cells: Any, *_: object, **limits: Any) -> SweepResult:
-        seen.update(limits, order=[cell.spec["cell"] for cell in cells])
-        outcomes = [CellOutcome(Status.TIMEOUT), *[None] * (len(cells) - 1)]
-        return SweepResult(tuple(outcomes), 1, 0, interrupted=False, out_of_time=True)
-
-    monkeypatch.setattr(price_module, "run", nothing_in_time)
-    found = price_cells(plan, workers=1, seconds=seconds)
-    assert (seen["seconds"], seen["timeout"]) == (seconds, patience)
-    names = [spec.get("attack", "training") for spec in seen["order"]]
+    late = {"fc-inversion": CellOutcome(Status.TIMEOUT)}
+    found, told = _price_from(monkeypatch, plan, late, seconds=seconds)
+    assert (told["seconds"], told["timeout"]) == (seconds, patience)
+    names = [spec.get("attack", "training") for spec in told["order"]]
     assert names[:2] == ["fc-inversion"] * 2, "undefended, and knowing the defence"
     assert names[-1] == "training"
-    assert seen["order"][0]["defence"] == "none"
-    first = next(found.prices[cell.key] for cell in plan.attacks if cell.attack == "fc-inversion")
-    assert first.note == f"not measured: the probe took more than {patience:g} s; priced at {patience:g} s a victim"
-    assert (first.fixed, first.blind) == (patience, False)
+    assert told["order"][0]["defence"] == "none"
+    first = _of(plan, found, "fc-inversion")
+    assert (
+        first.note == f"not measured: the sample run took more than {patience:g} s; priced at {patience:g} s a victim"
+    )
+    assert first.fixed == patience
 
 
-def test_a_probe_that_was_given_up_says_what_was_assumed(plan: Plan) -> None:
-    group = _group_of(plan, "inverting-gradients")
-    found = _price(group, CellOutcome(Status.TIMEOUT, {"error": "Timeout"}))
+def test_a_sample_run_that_was_given_up_or_failed_says_so(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = CellOutcome(Status.ERROR, {"error": "ValueError", "message": "no such thing"})
+    late = CellOutcome(Status.TIMEOUT, {"error": "Timeout"})
+    prices, _ = _price_from(monkeypatch, plan, {"inverting-gradients": late, "fc-inversion": wrong})
+    found, failed = (_of(plan, prices, name) for name in ("inverting-gradients", "fc-inversion"))
     assert (found.status, found.step) == ("assumed", 10.0)
     assert "more than 30 s; priced at 10 s a step" in found.note
-    failed = _price(group, CellOutcome(Status.ERROR, {"error": "ValueError", "message": "no such thing"}))
     assert (failed.status, failed.seconds(), failed.note) == ("failed", 0.0, "no such thing")
 
 
-def test_a_busy_machine_makes_everything_dearer(plan: Plan) -> None:
-    group = group_cells(plan)[0]
-    numbers = {"fixed": 1.0, "step": 2.0, "mb": 3.0, "wall": 30.0, "cpu": 10.0}
-    probed = CellOutcome(Status.OK, {"how": ""}, measured=numbers)
-    found = _price(group, probed, _slowdown([probed, CellOutcome(Status.REFUSED)]))
-    assert found == Price("measured", group.effort, fixed=3.0, step=6.0, mb=3.0)
-    assert _slowdown([]) == 1.0
+def test_a_busy_machine_makes_everything_cost_more(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = {"fc-inversion": CellOutcome(Status.REFUSED), "inverting-gradients": _sampled(wall=30.0, cpu=10.0)}
+    prices, _ = _price_from(monkeypatch, plan, outcomes)
+    found = _of(plan, prices, "inverting-gradients")
+    assert prices.slowdown == 3.0
+    assert found == Price("measured", found.effort, fixed=3.0, step=6.0, mb=3.0)
+    idle, _ = _price_from(monkeypatch, plan, {})
+    assert idle.slowdown == 1.0
 
 
-def test_the_longest_cell_bounds_the_wall_time() -> None:
-    assert wall_seconds([1.0, 1.0, 8.0], workers=4) == 8.0
-    assert wall_seconds([1.0] * 8, workers=4) == 2.0
-    assert Config().budget is None
+def test_the_longest_cell_bounds_the_wall_time(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    # 9 attack cells: 3 of 0.1 s, 6 of 3.1 s; 2 trainings of 1.1 s.
+    whole = 3 * 0.1 + 6 * 3.1 + 2 * 1.1
+    assert Bill(plan, priced(plan), 2).seconds == pytest.approx(whole / 2)
+    assert Bill(plan, priced(plan), 64).seconds == pytest.approx(whole / 4)
+    assert Bill(plan, priced(plan, training=10.0), 64).seconds == pytest.approx(100.1)
+    # idlg may need its steps twice.
+    assert Bill(plan, priced(plan), 1).at_most == pytest.approx(whole + 3 * 3.0)
 
 
 @pytest.mark.parametrize("seconds", [7.0, 11.0, 23.0, 37.0, 45.0])
@@ -292,10 +283,10 @@ def test_no_attack_waits_at_its_fewest_while_another_has_more_time(plan: Plan) -
     prices = dict(priced(plan).prices)
     for cell in plan.attacks:
         if cell.attack.startswith("idlg"):
-            prices[cell.key] = Price("measured", prices[cell.key].effort, fixed=0.1, step=0.1)
+            prices[cell.label] = Price("measured", prices[cell.label].effort, fixed=0.1, step=0.1)
     found = afford(plan, PriceList(prices, 1, 0.0, 0.0), seconds=60.0, workers=1)
     per_cell = {
-        cell.attack: prices[cell.key].at_most(found.attacks[cell.attack])
+        cell.attack: prices[cell.label].at_most(found.attacks[cell.attack])
         for cell in plan.attacks
         if cell.attack in found.attacks and cell.defence == "none"
     }
@@ -307,19 +298,19 @@ def test_no_attack_waits_at_its_fewest_while_another_has_more_time(plan: Plan) -
 
 def test_an_attack_of_another_length_is_cut_to_the_same_share() -> None:
     limit = PlannedAttack(steps=480, of=4_800)
-    assert shortened(get_attack("inverting-gradients", schedule="paper"), limit).effort.steps == 480
-    assert shortened(get_attack("inverting-gradients", steps=2_000), limit).effort.steps == 200
-    assert shortened(get_attack("fc-inversion"), limit) == get_attack("fc-inversion")
+    assert shorten(get_attack("inverting-gradients", schedule="paper"), limit).effort.steps == 480
+    assert shorten(get_attack("inverting-gradients", steps=2_000), limit).effort.steps == 200
+    assert shorten(get_attack("fc-inversion"), limit) == get_attack("fc-inversion")
 
 
 def test_a_limit_changes_starts_only_where_it_names_them() -> None:
     attack = get_attack("lbfgs-l2", restarts=5)
-    assert shortened(attack, PlannedAttack(steps=30, of=300)).effort.restarts == 5
-    assert shortened(attack, PlannedAttack(steps=30, of=300, restarts=2)).effort.restarts == 2
+    assert shorten(attack, PlannedAttack(steps=30, of=300)).effort.restarts == 5
+    assert shorten(attack, PlannedAttack(steps=30, of=300, restarts=2)).effort.restarts == 2
 
 
 @pytest.mark.parametrize(
     ("own", "steps", "of", "expected"), [(300, 1, 300, 20), (10, 1, 300, 10), (300, 300, 300, 300), (301, 1, 2, 151)]
 )
 def test_a_share_is_never_below_the_floor_nor_above_the_whole(own: int, steps: int, of: int, expected: int) -> None:
-    assert scaled(own, steps=steps, of=of) == expected
+    assert scale_steps(own, steps=steps, of=of) == expected

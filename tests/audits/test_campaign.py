@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from leakscope.audits import Config, make_plan, parse_config, run_campaign, self_check
-from leakscope.audits import selfcheck as selfcheck_module
+from leakscope.audits import run as run_module
 from leakscope.errors import InconclusiveError, MissingDataError, UsageError
 
 SMALL = {
@@ -121,7 +121,7 @@ def test_the_self_check_passes_here() -> None:
 
 
 def test_a_sabotaged_optimiser_stops_the_audit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(selfcheck_module, "CANARIES", (("inverting-gradients:steps=1", 25.0),))
+    monkeypatch.setattr(run_module, "CANARIES", (("inverting-gradients:steps=1", 25.0),))
     with pytest.raises(InconclusiveError, match="self-check failed"):
         run_campaign(parse_config(SMALL), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run" / "report.html").exists()

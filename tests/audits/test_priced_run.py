@@ -1,4 +1,4 @@
-"""Probes, estimates and runs within a budget, on a network small enough to do all of it."""
+"""Sample runs, bills and runs within a budget, on a network small enough to do all of it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import yaml
 from leakscope.audits import CampaignResult, Plan, parse_config, price_campaign, run_campaign
 from leakscope.audits import budget as budget_module
 from leakscope.audits import run as run_module
-from leakscope.audits.plan import fitted, make_plan
+from leakscope.audits.plan import fit_plan, make_plan
 from leakscope.audits.price import Price, PriceList, group_cells
-from leakscope.audits.probe import probe
+from leakscope.audits.sample_run import run_sample
 from leakscope.errors import UsageError
 from leakscope.report import SelfCheck
 from leakscope.types import Status
@@ -46,7 +46,7 @@ def _known_prices() -> Any:
             price = Price("measured", group.effort, fixed=1.0, step=step)
             if group.sample.cell.kind == "attack" and group.sample.cell.attack == "adam-cosine":
                 price = Price("refused", group.effort)
-            prices |= {cell.key: price for cell in group.cells}
+            prices |= {cell.label: price for cell in group.cells}
         return PriceList(prices, 1, 0.0, 0.0)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -129,42 +129,42 @@ def test_another_budget_is_another_run(finished: CampaignResult) -> None:
 
 
 def test_a_budget_too_small_for_anything_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget_module, "price_cells", lambda plan, workers, seconds: _dear(plan))
+    monkeypatch.setattr(budget_module, "price_cells", lambda plan, workers, seconds: _expensive(plan))
     with pytest.raises(UsageError, match="smaller network or fewer victims"):
         run_campaign(parse_config({**TINY, "budget": "20s"}), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
 
-def _dear(plan: Plan, *, probe_seconds: float = 0.0) -> PriceList:
+def _expensive(plan: Plan, *, seconds: float = 0.0) -> PriceList:
     groups = group_cells(plan)
-    prices = {cell.key: Price("measured", group.effort, fixed=60.0) for group in groups for cell in group.cells}
-    return PriceList(prices, 1, 0.0, probe_seconds)
+    prices = {cell.label: Price("measured", group.effort, fixed=60.0) for group in groups for cell in group.cells}
+    return PriceList(prices, 1, 0.0, seconds)
 
 
 def test_a_refusal_says_where_the_time_went_and_how_much_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def quoted(plan: Plan, *, workers: int, seconds: float | None = None) -> PriceList:
         assert seconds is not None
-        return _dear(plan, probe_seconds=max(9.0, seconds))
+        return _expensive(plan, seconds=max(9.0, seconds))
 
     monkeypatch.setattr(budget_module, "price_cells", quoted)
     plan = make_plan(parse_config(TINY))
     with pytest.raises(UsageError) as refusal:
         budget_module.plan_within(14.0, plan, workers=1)
     text = str(refusal.value)
-    assert "the budget of 14 s leaves 0 s for attacks: the self-check takes 3 s, the probe took 9 s" in text
+    assert "the budget of 14 s leaves 0 s for attacks: the self-check takes 3 s, sample runs took 9 s" in text
     assert "mlp on digits: inverting-gradients:steps=3000 against none, C, seed 0) needs 1 min" in text
     assert "needs 1 min even at its fewest steps" in text
     found = re.search(r"give (\d+) min (\d+) s or more", text)
     assert found is not None
     enough = 60 * int(found[1]) + int(found[2])
     _, planned = budget_module.plan_within(enough, plan, workers=1)
-    assert fitted(plan, planned).attacks[0].attack == "fc-inversion"
+    assert fit_plan(plan, planned).attacks[0].attack == "fc-inversion"
 
 
-def test_a_budget_below_the_overhead_is_refused_before_the_probe(
+def test_a_budget_below_the_overhead_is_refused_before_any_sample_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(budget_module, "price_cells", lambda *_, **__: pytest.fail("probed"))
+    monkeypatch.setattr(budget_module, "price_cells", lambda *_, **__: pytest.fail("sampled"))
     with pytest.raises(UsageError, match=r"budget of 1 s is over before any attack begins.* give about \d+ s or more"):
         run_campaign(parse_config({**TINY, "budget": "1s"}), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
@@ -182,10 +182,12 @@ def test_workers_below_one_are_refused_before_any_work(
     assert not (tmp_path / "run").exists()
 
 
-def test_real_probes_price_every_kind() -> None:
+def test_real_sample_runs_price_every_kind() -> None:
     bill = price_campaign(parse_config({**TINY, "budget": None, "utility": {"rounds": 50}}))
     long, refused, closed, strong, training = bill.lines
-    assert bill.groups == 9, "three attacks, unaware and knowing, one strong under noise, training with and without it"
+    assert bill.prices.groups == 9, (
+        "three attacks, unaware and knowing, one strong under noise, training with and without it"
+    )
     assert (strong.attack, strong.cells) == (STRONG, 1)
     assert (long.attack, long.steps, long.cells) == (LONG, 3_000, 3)
     # Thousands of steps cost more than a division, and no less than a tenth of a millisecond each.
@@ -201,7 +203,7 @@ def test_real_probes_price_every_kind() -> None:
     assert json.loads(json.dumps(bill.to_dict()))["totals"]["attack_cells"] == 10
 
 
-def test_a_probe_reads_no_private_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_run_reads_no_private_example(monkeypatch: pytest.MonkeyPatch) -> None:
     from leakscope import data
 
     samples = [group.sample for group in group_cells(make_plan(parse_config(TINY)))]
@@ -209,7 +211,7 @@ def test_a_probe_reads_no_private_example(monkeypatch: pytest.MonkeyPatch) -> No
         s.model_dump(mode="json") for s in samples if s.cell.kind == "attack" and s.cell.attack == "fc-inversion"
     )
     monkeypatch.setattr(data, "load", lambda *_, **__: pytest.fail("private data was read"))
-    found = probe(spec)
+    found = run_sample(spec)
     assert found.status is Status.OK
     assert found.measured["fixed"] > 0
     assert found.measured["step"] == 0

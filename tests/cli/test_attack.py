@@ -90,10 +90,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def attack(command: Command, here: Path) -> Command:
-    def run(*words: str, model: str = "mynet:build", update: str = "g.safetensors", shape: str = "1,4,4",
-            name: str = "fc-inversion") -> tuple[int, str, str]:  # fmt: skip
-        return command("attack", update, "--model", model, "--input-shape", shape, "--attack", name, "--out", "out",
-                       *words)  # fmt: skip
+    def run(
+        *words: str,
+        model: str = "mynet:build",
+        update: str = "g.safetensors",
+        shape: str = "1,4,4",
+        name: str = "fc-inversion",
+    ) -> tuple[int, str, str]:
+        return command(
+            "attack", update, "--model", model, "--input-shape", shape, "--attack", name, "--out", "out", *words
+        )
 
     return run
 
@@ -153,8 +159,11 @@ def test_images_of_an_earlier_result_do_not_stay(attack: Command, here: Path) ->
     (here / "out" / "mine.txt").write_text("of someone else")
     assert attack()[0] == 0
     assert sorted(path.name for path in (here / "out").iterdir()) == [
-        "image-0000.png", "image-9999.png", "mine.txt", "result.json"
-    ]  # fmt: skip
+        "image-0000.png",
+        "image-9999.png",
+        "mine.txt",
+        "result.json",
+    ]
 
 
 def test_a_listed_name_outside_the_folder_is_not_removed(attack: Command, here: Path) -> None:
@@ -195,7 +204,7 @@ def test_an_impossible_out_is_found_before_the_attack(
     def never(*_: object) -> None:
         pytest.fail("the attack ran")
 
-    monkeypatch.setattr("leakscope.cli.progress.count_steps", never)
+    monkeypatch.setattr("leakscope.progress.count_steps", never)
     code, _, err = attack("--out", place)
     assert code == 2
     assert "choose another" in err

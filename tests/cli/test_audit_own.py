@@ -32,10 +32,11 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 def test_an_own_network_on_photographs(command: Command, own: str, tmp_path: Path) -> None:
     """Its answers are objects with logits, it has 1000 outputs, and the folder two classes."""
-    code, out, err = command(
-        "audit", "--model", f"{own}:photographs", "--data", "photos", "--size", "32", "--mode", "train",
-        "--attack", "inverting-gradients:steps=25,restarts=1", *QUICK,
-    )  # fmt: skip
+    words = (
+        f"audit --model {own}:photographs --data photos --size 32 --mode train --attack "
+        "inverting-gradients:steps=25,restarts=1"
+    )
+    code, out, err = command(*words.split(), *QUICK)
     assert code in (0, 3), err
     assert "\nGrade " in out
     assert (tmp_path / "run" / "report.html").exists()
@@ -47,10 +48,8 @@ def test_an_own_network_on_photographs(command: Command, own: str, tmp_path: Pat
 
 
 def test_a_table_comes_back_and_standard_output_is_json_alone(command: Command, own: str, tmp_path: Path) -> None:
-    code, out, err = command(
-        "audit", "--model", f"{own}:rows", "--data", "rows.npz", "--bounds", "none", "--attack", "fc-inversion",
-        "--json", *QUICK,
-    )  # fmt: skip
+    words = f"audit --model {own}:rows --data rows.npz --bounds none --attack fc-inversion --json"
+    code, out, err = command(*words.split(), *QUICK)
     assert code == 0, err
     (cell,) = json.loads(out)["cells"]
     assert cell["scores"]["psnr"][0] > 80
@@ -113,10 +112,11 @@ def test_bad_input_is_one_sentence(command: Command, own: str, tmp_path: Path, c
 
 
 def test_local_training_is_read_with_commas_in_values(command: Command, own: str, tmp_path: Path) -> None:
-    code, _, err = command(
-        "audit", "--model", f"{own}:rows", "--data", "rows.npz", "--bounds", "none", "--attack", "fc-inversion",
-        "--batch-size", "2", "--local", "lr=0.01,epochs=2,batch=1,optimiser=adam,betas=0.8,0.99,shuffle=true", *QUICK,
-    )  # fmt: skip
+    words = (
+        f"audit --model {own}:rows --data rows.npz --bounds none --attack fc-inversion --batch-size 2 "
+        "--local lr=0.01,epochs=2,batch=1,optimiser=adam,betas=0.8,0.99,shuffle=true"
+    )
+    code, _, err = command(*words.split(), *QUICK)
     assert code in (0, 3), err
     local = _summary(tmp_path)["cells"][0]["local"]
     assert (local["epochs"], local["batch_size"], local["optimiser"]) == (2, 1, "adam")

@@ -37,11 +37,11 @@ def test_an_unknown_option_suggests_the_nearest(command: Command, tmp_path: Path
 
 
 def test_dry_run_prices_and_runs_nothing(command: Command, tmp_path: Path) -> None:
-    code, out, _ = command("audit", "--defence", "none", "--defence", "prune:fraction=0.5", "--dry-run",
-                           "--workers", "1", "--out", str(tmp_path / "run"))  # fmt: skip
+    words = "audit --defence none --defence prune:fraction=0.5 --dry-run --workers 1 --out"
+    code, out, _ = command(*words.split(), str(tmp_path / "run"))
     assert code == 0
     # 2 attacks × (undefended + unaware + knowing); accuracy without and with the defence.
-    assert "6 attack cells, 2 accuracy cells; nothing was run but the probe" in out
+    assert "6 attack cells, 2 accuracy cells; nothing was run but samples" in out
     assert "mlp on digits: fc-inversion against prune:fraction=0.5 knowing it, C, seed 0" in out
     assert "closed form" in out
     assert "with 1 worker" in out
@@ -49,9 +49,11 @@ def test_dry_run_prices_and_runs_nothing(command: Command, tmp_path: Path) -> No
 
 
 def test_dry_run_as_json_tells_what_a_budget_would_do(command: Command, tmp_path: Path) -> None:
-    code, out, _ = command("audit", "--attack", "inverting-gradients:steps=9000000", "--attack", "adam-l1",
-                           "--victims", "1", "--budget", "20m", "--dry-run", "--json", "--workers", "1",
-                           "--out", str(tmp_path / "run"))  # fmt: skip
+    words = (
+        "audit --attack inverting-gradients:steps=9000000 --attack adam-l1 --victims 1 --budget 20m "
+        "--dry-run --json --workers 1 --out"
+    )
+    code, out, _ = command(*words.split(), str(tmp_path / "run"))
     found = json.loads(out)
     assert code == 0
     assert found["budget"] == 1200
@@ -141,9 +143,44 @@ def test_doctor_passes_its_self_check(command: Command) -> None:
     assert "digits" in found["data sets here"]
 
 
+def test_doctor_imports_extras_and_says_how_to_install_what_is_missing(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from leakscope.cli import doctor
+
+    (tmp_path / "loads_here.py").write_text("")
+    (tmp_path / "breaks_here.py").write_text("raise RuntimeError('compiled for another torch')")
+    monkeypatch.syspath_prepend(tmp_path)
+    extras = {"good": ("loads_here",), "broken": ("loads_here", "breaks_here"), "absent": ("not_here",)}
+    monkeypatch.setattr(doctor, "EXTRAS", extras)
+    code, out, _ = command("doctor", "--json")
+    found = json.loads(out)
+    assert code == 0, "extras are optional"
+    assert found["extras"] == "good"
+    assert found["missing extras"] == "broken: breaks_here does not load (RuntimeError); absent: no package not_here"
+    assert found["install them"] == "pip install 'leakscope[broken,absent]'"
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_error_of_our_own_is_no_leak(command: Command, monkeypatch: pytest.MonkeyPatch, debug: bool) -> None:
+    def fail() -> None:
+        raise RuntimeError("shapes differ\nsecond line")
+
+    monkeypatch.setattr("leakscope.cli.listing._tables", fail)
+    monkeypatch.setenv("LEAKSCOPE_DEBUG", "1" if debug else "")
+    code, _, err = command("list")
+    assert code == 70
+    last = err.splitlines()[-1]
+    assert last.startswith("leakscope: internal error (RuntimeError: shapes differ); please report it")
+    assert ("Traceback" in err) is debug
+    assert debug or err.count("\n") == 1
+
+
 def test_help_does_not_import_torch() -> None:
-    script = "import sys; sys.argv=['leakscope','--help']\nfrom leakscope.cli import main\n" \
-             "try: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"  # fmt: skip
+    script = (
+        "import sys; sys.argv=['leakscope','--help']\nfrom leakscope.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "audit" in done.stdout

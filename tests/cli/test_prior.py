@@ -136,7 +136,7 @@ def test_a_folder_with_a_training_part_gives_that_part(command: Command, picture
 )
 def test_errors_of_a_folder_name_options(
     command: Command, pictures: Path, options: tuple[str, ...], needle: str
-) -> None:  # fmt: skip
+) -> None:
     code, _, err = command(*_train_on(pictures, *options))
     assert code == 2
     assert needle in err

@@ -38,8 +38,11 @@ def test_every_finished_attack_tells_the_time_left_and_so_does_each_step(
     lines = err.splitlines()
     attacks = [line for line in lines if "distance" not in line]
     assert [line.split(",")[0] for line in attacks] == [
-        "[1/4] everything", "[2/4] alone fc1", "[3/4] alone fc2", "[4/4] alone fc3"
-    ]  # fmt: skip
+        "[1/4] everything",
+        "[2/4] alone fc1",
+        "[3/4] alone fc2",
+        "[4/4] alone fc3",
+    ]
     assert all(line.endswith(" left") for line in attacks[:-1])
     assert attacks[-1] == "[4/4] alone fc3"
     assert sum(line.startswith("[1/2] distance ") for line in lines) == 4

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from leakscope.files.images import encode_png
-from leakscope.report.images import LARGEST_SIDE, data_uri, to_pixels
+from leakscope.report.gallery import LARGEST_SIDE, data_uri, to_pixels
 
 
 @pytest.mark.parametrize("channels", [1, 3])

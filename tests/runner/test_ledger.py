@@ -14,8 +14,8 @@ import sweep_workloads as workloads
 import torch
 
 from leakscope.errors import BadInputError, StorageError, UsageError
-from leakscope.runner import Cell, CellOutcome, finished, store
-from leakscope.runner.ledger import Entry, Ledger, cell_path, open_ledger
+from leakscope.runner import Cell, CellOutcome, read_cells, store
+from leakscope.runner.ledger import FinishedCell, Ledger, cell_path, open_ledger
 from leakscope.types import Status
 
 CELLS = [workloads.cell(seed=seed) for seed in range(3)]
@@ -26,7 +26,7 @@ def put(ledger: Ledger, cell: Cell) -> None:
     ledger.begin(cell, attempt=1)
     outcome = CellOutcome(Status.OK, {"seed": cell.spec["seed"]}, {"x": torch.arange(100.0)})
     data = store.pack(cell, outcome)
-    ledger.commit(cell, data, Entry(store.digest(data), Status.OK, 1.5, 20.0))
+    ledger.commit(cell, data, FinishedCell(store.digest(data), Status.OK, 1.5, 20.0))
 
 
 def fill(directory: Path) -> int:
@@ -52,7 +52,7 @@ def reference(tmp_path: Path) -> dict[str, bytes]:
 
 def test_finished_cells_come_back_with_timings(tmp_path: Path) -> None:
     fill(tmp_path / "run")
-    found = finished(tmp_path / "run")
+    found = read_cells(tmp_path / "run")
     assert [cell for cell, _ in found] == sorted(CELLS, key=lambda cell: cell.key)
     for cell, outcome in found:
         assert outcome.record == {"seed": cell.spec["seed"]}
@@ -94,7 +94,7 @@ def test_only_the_cell_with_the_damaged_file_is_redone(tmp_path: Path, reference
     if harm != "remove":
         path.write_bytes(data[:-1] if harm == "truncate" else data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(BadInputError, match="run the sweep again"):
-        finished(directory)
+        read_cells(directory)
     assert fill(directory) == 1
     assert hashes(directory) == reference
 
@@ -110,7 +110,7 @@ def test_a_temporary_file_of_a_killed_process_is_removed(tmp_path: Path, referen
 
 def test_reading_where_nothing_ran_says_so(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"expected journal\.jsonl there"):
-        finished(tmp_path)
+        read_cells(tmp_path)
 
 
 def test_results_are_not_written_through_links(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_disk_full_at_every_write(tmp_path: Path, reference: dict[str, bytes]) -
 
 def kept_cells(directory: Path) -> list[tuple[Cell, CellOutcome]]:
     """What is finished; nothing is before the journal exists."""
-    return finished(directory) if (directory / "journal.jsonl").exists() else []
+    return read_cells(directory) if (directory / "journal.jsonl").exists() else []
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_disk_that_really_is_full(small_disk: Path, reference: dict[str, bytes
         ballast.write_bytes(b"x" * free)
         with pytest.raises(StorageError, match=r"\d+ bytes needed, \d+ free.*The 1 cells finished before are intact"):
             put(ledger, CELLS[1])
-    assert [cell for cell, _ in finished(small_disk / "run")] == [CELLS[0]]
+    assert [cell for cell, _ in read_cells(small_disk / "run")] == [CELLS[0]]
     ballast.unlink()
     assert fill(small_disk / "run") == 2
     assert hashes(small_disk / "run") == reference

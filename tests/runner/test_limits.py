@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from leakscope.errors import UsageError
-from leakscope.runner.eta import Estimate
+from leakscope.runner.dispatch import TimeLeft
 from leakscope.runner.limits import Limits, is_exhaustion
 
 
@@ -57,27 +57,27 @@ def test_peak_memory_sees_an_allocation() -> None:
 
 
 def test_time_left_is_unknown_before_the_first_cell() -> None:
-    assert Estimate(2).left(waiting=[1.0], running=[]) is None
+    assert TimeLeft(2).estimate(1, []) is None
 
 
-def test_time_left_weighs_cells_and_counts_workers() -> None:
-    estimate = Estimate(2)
-    estimate.add(10.0, weight=5.0)
-    # Two seconds per unit: 4 + 8 to come, 2 of the running 6 done; two workers.
-    assert estimate.left(waiting=[2.0, 4.0], running=[(3.0, 2.0)]) == pytest.approx((4 + 8 + 4) / 2)
+def test_time_left_counts_workers_and_what_is_done_of_running_cells() -> None:
+    left = TimeLeft(2)
+    left.add(10.0)
+    # Two cells to come, 4 of the 10 seconds of the running one done; two workers.
+    assert left.estimate(2, [4.0]) == pytest.approx((10 + 10 + 6) / 2)
 
 
 def test_time_left_is_never_less_than_the_longest_running_cell() -> None:
-    estimate = Estimate(8)
-    estimate.add(10.0, weight=1.0)
-    assert estimate.left(waiting=[], running=[(1.0, 1.0), (1.0, 9.5)]) == pytest.approx(9.0)
-    assert estimate.left(waiting=[], running=[(1.0, 99.0)]) == 0
+    left = TimeLeft(8)
+    left.add(10.0)
+    assert left.estimate(0, [1.0, 9.5]) == pytest.approx(9.0)
+    assert left.estimate(0, [99.0]) == 0
 
 
 def test_newer_cells_count_more() -> None:
-    estimate = Estimate(1)
+    left = TimeLeft(1)
     for seconds in [1.0] * 20 + [9.0] * 20:
-        estimate.add(seconds, weight=1.0)
-    left = estimate.left(waiting=[1.0], running=[])
-    assert left is not None
-    assert 8.5 < left < 9.0
+        left.add(seconds)
+    found = left.estimate(1, [])
+    assert found is not None
+    assert 8.5 < found < 9.0

@@ -13,7 +13,7 @@ import sweep_workloads as workloads
 import torch
 
 from leakscope.errors import UsageError
-from leakscope.runner import Cell, CellOutcome, Event, Kind, finished, run
+from leakscope.runner import Cell, CellOutcome, Event, EventKind, read_cells, run
 from leakscope.runner.journal import scan
 from leakscope.runner.ledger import cell_path
 from leakscope.types import Status
@@ -81,12 +81,12 @@ def _check_records(found: dict[str, CellOutcome]) -> None:
 
 
 def _check_events(events: list[Event], cells: list[Cell]) -> None:
-    finishes = [event for event in events if event.kind is Kind.FINISH]
+    finishes = [event for event in events if event.kind is EventKind.FINISH]
     assert [event.done for event in finishes] == list(range(1, len(cells) + 1))
     assert {event.key: event.status for event in finishes} == {
         cell.key: ODD.get(str(cell.spec["do"]), Status.OK) for cell in cells
     }
-    assert sorted(event.name for event in events if event.kind is Kind.RETRY) == ["die", "die-once"]
+    assert sorted(event.name for event in events if event.kind is EventKind.RETRY) == ["die", "die-once"]
     assert finishes[-1].left == 0
     # What a cell raised may quote private values; it is in the cell's file only.
     assert not any("half of one" in str(event) for event in events)
@@ -124,7 +124,7 @@ def test_files_do_not_depend_on_workers_or_order(tmp_path: Path, one_worker: Pat
 
     assert hashes(tmp_path / "two") == hashes(one_worker)
     assert (two.executed, len(two.outcomes)) == (6, 7)
-    one = {cell.key: outcome for cell, outcome in finished(one_worker)}
+    one = {cell.key: outcome for cell, outcome in read_cells(one_worker)}
     for place, outcome in zip(order, two.finished, strict=True):
         assert torch.equal(outcome.tensors["product"], one[SEEDED[place].key].tensors["product"])
         assert outcome.record["threads"] == 1
@@ -148,7 +148,7 @@ def test_what_was_harmed_is_run_again_and_nothing_else(tmp_path: Path, one_worke
     assert (result.executed, result.reused) == (2, 4)
     assert workloads.executions() == {"work 1": 1, "work 3": 1}
     assert hashes(directory) == hashes(one_worker)
-    assert [event.kind for event in events][:2] == [Kind.RECOVER, Kind.RERUN]
+    assert [event.kind for event in events][:2] == [EventKind.RECOVER, EventKind.RERUN]
     assert "is damaged; its cell is run again" in events[0].detail
 
 
@@ -170,7 +170,9 @@ def test_memory_limit_fails_one_cell_and_running_alone_gets_all(tmp_path: Path) 
     assert [outcome.status for outcome in result.finished] == [Status.OK, Status.OOM, Status.OK]
     assert workloads.executions() == {"leak": 4, "work": 1}
     assert result.finished[1].record == {"error": "MemoryError", "message": "memory ran out"}
-    assert sorted(event.key for event in events if event.kind is Kind.RETRY) == sorted(cell.key for cell in cells[:2])
+    assert sorted(event.key for event in events if event.kind is EventKind.RETRY) == sorted(
+        cell.key for cell in cells[:2]
+    )
     _check_second_tries_are_alone(events)
 
 
@@ -178,12 +180,12 @@ def _check_second_tries_are_alone(events: list[Event]) -> None:
     running: set[str] = set()
     put_off: set[str] = set()
     for event in events:
-        if event.kind is Kind.START:
+        if event.kind is EventKind.START:
             assert event.key not in put_off or not running
             running.add(event.key)
-        elif event.kind in (Kind.FINISH, Kind.RETRY):
+        elif event.kind in (EventKind.FINISH, EventKind.RETRY):
             running.discard(event.key)
-        if event.kind is Kind.RETRY:
+        if event.kind is EventKind.RETRY:
             put_off.add(event.key)
 
 

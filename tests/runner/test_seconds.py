@@ -8,7 +8,7 @@ import pytest
 import sweep_workloads as workloads
 
 from leakscope.errors import UsageError
-from leakscope.runner import Event, Kind, run
+from leakscope.runner import Event, EventKind, run
 
 CELLS = [workloads.cell(seed=seed, seconds=0.1) for seed in range(3)]
 
@@ -20,7 +20,7 @@ def test_what_was_running_ends_and_the_next_call_does_the_rest(tmp_path: Path, m
 
     def listen(event: Event) -> None:
         events.append(event)
-        if event.kind is Kind.START:
+        if event.kind is EventKind.START:
             clock.forward = 100.0
 
     first = run(CELLS, workloads.execute, tmp_path / "run", seconds=60.0, on_event=listen)
@@ -28,7 +28,7 @@ def test_what_was_running_ends_and_the_next_call_does_the_rest(tmp_path: Path, m
     assert not first.interrupted
     assert first.executed == 1
     assert [outcome is None for outcome in first.outcomes] == [False, True, True]
-    assert "the time is over" in next(event for event in events if event.kind is Kind.STOP).detail
+    assert "the time is over" in next(event for event in events if event.kind is EventKind.STOP).detail
     second = run(CELLS, workloads.execute, tmp_path / "run", seconds=600.0)
     assert (second.executed, second.reused, second.out_of_time) == (2, 1, False)
 

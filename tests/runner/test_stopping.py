@@ -14,7 +14,7 @@ import pytest
 import sweep_workloads as workloads
 
 from leakscope.errors import StorageError, UsageError
-from leakscope.runner import Event, Kind, finished, run
+from leakscope.runner import Event, EventKind, read_cells, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,7 +78,7 @@ def test_a_rival_process_is_turned_away_and_no_cell_runs_twice(tmp_path: Path) -
     rivals: list[subprocess.CompletedProcess[str]] = []
 
     def send_rival(event: Event) -> None:
-        if event.kind is Kind.START and not rivals:
+        if event.kind is EventKind.START and not rivals:
             command = [sys.executable, "-c", RIVAL, str(directory)]
             rivals.append(subprocess.run(command, capture_output=True, text=True, check=False))
 
@@ -96,7 +96,7 @@ def test_ctrl_c_once_finishes_running_cells_and_twice_does_not(tmp_path: Path) -
 
     def press(times: int, at: int) -> Any:
         def listener(event: Event) -> None:
-            if event.kind is Kind.START and event.done == at:
+            if event.kind is EventKind.START and event.done == at:
                 for _ in range(times):
                     signal.raise_signal(signal.SIGINT)
 
@@ -110,7 +110,7 @@ def test_ctrl_c_once_finishes_running_cells_and_twice_does_not(tmp_path: Path) -
     assert (twice.interrupted, twice.executed, twice.reused) == (True, 0, 2)
     assert signal.getsignal(signal.SIGINT) is handler
 
-    assert {cell.key for cell, _ in finished(directory)} == {cell.key for cell in cells[:2]}
+    assert {cell.key for cell, _ in read_cells(directory)} == {cell.key for cell in cells[:2]}
     assert workloads.executions()["work 0"] == workloads.executions()["work 1"] == 1
 
 
@@ -119,7 +119,7 @@ def test_full_disk_ends_the_sweep_and_it_resumes(tmp_path: Path, monkeypatch: py
     directory = tmp_path / "run"
 
     def fill_disk(event: Event) -> None:
-        if event.kind is Kind.FINISH and event.done == 2:
+        if event.kind is EventKind.FINISH and event.done == 2:
             monkeypatch.setattr(os, "write", full)
 
     def full(file: int, data: bytes) -> int:
@@ -129,7 +129,7 @@ def test_full_disk_ends_the_sweep_and_it_resumes(tmp_path: Path, monkeypatch: py
         run(cells, workloads.execute, directory, on_event=fill_disk)
     monkeypatch.undo()
     os.environ["LEAKSCOPE_TEST_SIDE"] = str(tmp_path / "side")
-    assert len(finished(directory)) == 2
+    assert len(read_cells(directory)) == 2
     result = run(cells, workloads.execute, directory)
     assert (result.executed, result.reused) == (1, 2)
     assert workloads.executions()["work 0"] == workloads.executions()["work 1"] == 1

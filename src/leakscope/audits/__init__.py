@@ -1,10 +1,9 @@
 """Whole audits: a configuration in, a directory with journal, numbers and report out."""
 
+from leakscope.audits.bill import Bill, Line
 from leakscope.audits.config import Config, Planned, PlannedAttack, json_schema, load_config, parse_config
-from leakscope.audits.estimate import Bill, Line, price_campaign
 from leakscope.audits.plan import Plan, make_plan
-from leakscope.audits.run import CampaignResult, run_campaign
-from leakscope.audits.selfcheck import self_check
+from leakscope.audits.run import CampaignResult, price_campaign, run_campaign, self_check
 from leakscope.audits.specs import AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
 
 __all__ = [

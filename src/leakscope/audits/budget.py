@@ -2,8 +2,8 @@
 
 Closed forms come first: they are cheap and exact. Then every attack gets its fewest sensible
 steps, undefended cells before defended ones; then the accuracy cells, within a third of the time;
-then time is poured into the attacks until each cell has the same or its full length, and what is
-left goes into restarts. An attack has one length in all its cells, so that they stay comparable.
+then all attacks get more time alike, until they have their full length, and what is left goes into
+restarts. An attack has one length in all its cells, so that they stay comparable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeVar
 
 from leakscope.audits.config import Planned, PlannedAttack
@@ -28,12 +27,14 @@ from leakscope.registry import attack_from_spec, parse_spec
 # More starts than this hardly find a better one.
 MOST_RESTARTS = 8
 _FOR_ACCURACY = 1 / 3
-# Of the budget: what the probe may use, and what is kept for a machine slower than it was then.
-_FOR_PROBE, _FOR_SURPRISES = 0.25, 0.1
+# Of the budget: what sample runs may use, and what is kept for a machine slower than it was then.
+_FOR_SAMPLES, _FOR_SURPRISES = 0.25, 0.1
 # Workers start, a summary and a page are written.
 _AROUND_SECONDS = 3.0
-# Before the probe, where that was not measured; and how much more than the least a refusal asks for.
+# Before the sample runs, where that was not measured; and how much more than the least a refusal asks for.
 _CHECK_SECONDS, _MARGIN = 3.0, 1.25
+# Halvings of an interval of seconds: finer than any step.
+_HALVINGS = 50
 
 Lengths = dict[str, PlannedAttack]
 AnyCell = TypeVar("AnyCell", AttackCellSpec, TrainingCellSpec)
@@ -48,35 +49,35 @@ class TooLittleTimeError(UsageError):
 
 
 def plan_within(budget: float, plan: Plan, *, workers: int, began: float | None = None) -> tuple[PriceList, Planned]:
-    """Probe `plan`, and split over it what is left of `budget` seconds since `began`."""
+    """Price `plan`, and split over it what is left of `budget` seconds since `began`."""
     before = _CHECK_SECONDS if began is None else time.monotonic() - began
     _check_overhead(budget, before)
-    prices = price_cells(plan, workers=workers, seconds=_FOR_PROBE * budget)
+    prices = price_cells(plan, workers=workers, seconds=_FOR_SAMPLES * budget)
     around = prices.slowdown * _AROUND_SECONDS
-    left = (budget - before - prices.probe_seconds - around) * (1 - _FOR_SURPRISES)
+    left = (budget - before - prices.seconds - around) * (1 - _FOR_SURPRISES)
     try:
         # More processes than cores share the cores.
         return prices, afford(plan, prices, seconds=left, workers=min(workers, os.cpu_count() or 1))
     except TooLittleTimeError as refusal:
         rest = before + around + refusal.needed / (1 - _FOR_SURPRISES)
-        # With more time the probe takes more as well, up to its share.
-        least = max(rest + prices.probe_seconds, rest / (1 - _FOR_PROBE))
+        # With more time the sample runs take more as well, up to their share.
+        least = max(rest + prices.seconds, rest / (1 - _FOR_SAMPLES))
         raise UsageError(
             f"the budget of {duration(budget)} leaves {duration(max(0.0, left))} for attacks: the self-check takes "
-            f"{duration(before)}, the probe took {duration(prices.probe_seconds)}, starting and reporting take "
+            f"{duration(before)}, sample runs took {duration(prices.seconds)}, starting and reporting take "
             f"{duration(around)}, and {refusal}; give {duration(math.ceil(_MARGIN * least))} or more, or audit a "
             "smaller network or fewer victims"
         ) from refusal
 
 
 def _check_overhead(budget: float, before: float) -> None:
-    """Refuse a budget that is over before the first attack, and so before a probe."""
-    # Processes start twice, for the probe and for the run.
+    """Refuse a budget that is over before the first attack, and so before any sample run."""
+    # Processes start twice, for the sample runs and for the run.
     around = 2 * _AROUND_SECONDS
     if budget < before + around:
         raise UsageError(
             f"the budget of {duration(budget)} is over before any attack begins: the self-check takes "
-            f"{duration(before)}, and starting, probing and reporting at least {duration(around)}; "
+            f"{duration(before)}, and starting, sampling and reporting at least {duration(around)}; "
             f"give about {duration(math.ceil(2 * (before + around)))} or more"
         )
 
@@ -90,7 +91,7 @@ class _Room:
     prices: PriceList
 
     def price(self, cell: CellSpec) -> Price:
-        return self.prices.prices[cell.key]
+        return self.prices.prices[cell.label]
 
     def cost(self, cell: CellSpec, lengths: Lengths) -> float:
         """Seconds at most: a retry must not break the budget."""
@@ -115,18 +116,15 @@ class _Room:
 def afford(plan: Plan, prices: PriceList, *, seconds: float, workers: int) -> Planned:
     """Choose what can be done within `seconds` of wall time.
 
-    Where nothing of known price fits, cells whose price nobody knows are planned at their fewest
-    steps: the run goes as far as its time does.
-
     Raises:
         TooLittleTimeError: not even the cheapest attack fits.
     """
     room = _Room(max(0.0, seconds), workers, prices)
-    full = _full_lengths(plan.attacks)
+    full = _find_lengths(plan.attacks)
     least = {spec: length.model_copy(update={"steps": min(length.of, FEWEST_STEPS)}) for spec, length in full.items()}
     if not room.holds(plan.attacks, least):
         least = {spec: length.model_copy(update={"restarts": length.restarts and 1}) for spec, length in least.items()}
-    attacks = _kept_attacks(plan, room, least)
+    attacks = _keep_attacks(plan, room, least)
     free = room.seconds * workers - sum(room.cost(cell, least) for cell in attacks)
     third = _FOR_ACCURACY * room.seconds
     short = [cell for cell in plan.trainings if room.cost(cell, {}) <= third]
@@ -134,12 +132,15 @@ def afford(plan: Plan, prices: PriceList, *, seconds: float, workers: int) -> Pl
     running = [*attacks, *trainings]
     if len(attacks) < len(plan.attacks):
         full = {cell.attack: full[cell.attack] for cell in attacks if cell.attack in full}
-    lengths = _repeated(running, full, room) if room.holds(running, full) else _poured(running, least, full, room)
+    if room.holds(running, full):
+        lengths = _add_restarts(running, full, room)
+    else:
+        lengths = _add_steps(running, {spec: least[spec] for spec in full}, room)
     labels = {cell.label for cell in running}
     return Planned(attacks=lengths, left_out=tuple(cell.label for cell in plan.cells if cell.label not in labels))
 
 
-def _full_lengths(cells: Sequence[AttackCellSpec]) -> Lengths:
+def _find_lengths(cells: Sequence[AttackCellSpec]) -> Lengths:
     """Every attack with steps at its own length; closed forms have none."""
     efforts = {spec: attack_from_spec(spec).effort for spec in dict.fromkeys(cell.attack for cell in cells)}
     return {
@@ -149,21 +150,14 @@ def _full_lengths(cells: Sequence[AttackCellSpec]) -> Lengths:
     }
 
 
-def _kept_attacks(plan: Plan, room: _Room, least: Lengths) -> list[AttackCellSpec]:
+def _keep_attacks(plan: Plan, room: _Room, least: Lengths) -> list[AttackCellSpec]:
     """The attacks there is time for at their fewest steps; refuse a budget in which none does any work."""
     urgent = sorted(plan.attacks, key=lambda cell: (room.price(cell).effort.steps is not None, cell.defence != NONE))
     kept = room.keep(urgent, least, total=room.seconds * room.workers)
     able = [cell for cell in plan.attacks if room.price(cell).costs]
     if not able or any(room.price(cell).costs for cell in kept):
         return kept
-    blind = [cell for cell in urgent if room.price(cell).blind]
-    if room.seconds > 0 and blind:
-        return [*kept, *blind]
-    known = [cell for cell in able if not room.price(cell).blind]
-    if not known:
-        # What matters then is that there is any time at all.
-        raise TooLittleTimeError("no attack could be probed", needed=0.0)
-    cheapest = min(known, key=lambda cell: room.cost(cell, least))
+    cheapest = min(able, key=lambda cell: room.cost(cell, least))
     needed, note = room.cost(cheapest, least), room.price(cheapest).note
     why = f" ({note})" if note else ""
     raise TooLittleTimeError(
@@ -171,64 +165,33 @@ def _kept_attacks(plan: Plan, room: _Room, least: Lengths) -> list[AttackCellSpe
     )
 
 
-@dataclass(frozen=True)
-class _Ramp:
-    """An attack between its fewest steps and as many as it may have; `low` and `high` are seconds of a mean cell."""
+def _add_steps(running: Sequence[CellSpec], least: Lengths, room: _Room) -> Lengths:
+    """Raise the time that the longest cell of each attack may take, for all attacks alike, as far as it fits."""
+    most = {spec: length.model_copy(update={"steps": length.of}) for spec, length in least.items()}
+    ends: dict[str, list[tuple[float, float]]] = {spec: [] for spec in least}
+    for cell in running:
+        if cell.kind == "attack" and cell.attack in ends:
+            ends[cell.attack].append((room.cost(cell, least), room.cost(cell, most)))
 
-    cells: int
-    low: float
-    high: float
-    fewest: PlannedAttack
-    most: float
+    def lengths_within(seconds: float) -> Lengths:
+        return {spec: _lengthen(least[spec], ends[spec], seconds) for spec in least}
 
-    def at(self, level: float) -> PlannedAttack:
-        """The steps at which a mean cell takes `level` seconds."""
-        share = 1.0 if level >= self.high else max(0.0, (level - self.low) / (self.high - self.low))
-        steps = self.fewest.steps + share * (self.most - self.fewest.steps)
-        # Rounding errors must not cost a step.
-        return self.fewest.model_copy(update={"steps": math.floor(steps + 1e-9)})
-
-
-def _poured(running: Sequence[CellSpec], least: Lengths, full: Lengths, room: _Room) -> Lengths:
-    """Raise the time that each cell may take, for all attacks alike, as far as it fits."""
-    ramps = {spec: _ramp(spec, running, least, room) for spec in full}
-    others = sum(room.cost(cell, {}) for cell in running if cell.kind != "attack" or cell.attack not in full)
-    level = _level(list(ramps.values()), room.seconds * room.workers - others)
-    lengths = {spec: ramp.at(level) for spec, ramp in ramps.items()}
-    # The attacker who knows a defence is rounded up to whole steps: a few too many in all.
-    while not room.holds(running, lengths) and any(lengths[spec].steps > least[spec].steps for spec in lengths):
-        lengths = {
-            spec: length.model_copy(update={"steps": max(least[spec].steps, length.steps - 1)})
-            for spec, length in lengths.items()
-        }
-    return lengths
+    low, high = 0.0, room.seconds
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if room.holds(running, lengths_within(middle)) else (low, middle)
+    return lengths_within(low)
 
 
-def _ramp(spec: str, running: Sequence[CellSpec], least: Lengths, room: _Room) -> _Ramp:
-    """Costs are straight lines from the fewest steps to all of them, but for rounding; no cell outlasts the budget."""
-    few = least[spec]
-    many = few.model_copy(update={"steps": few.of})
-    cells = [cell for cell in running if cell.kind == "attack" and cell.attack == spec]
-    ends = [(room.cost(cell, {spec: few}), room.cost(cell, {spec: many})) for cell in cells]
-    share = min([1.0, *((room.seconds - low) / (high - low) for low, high in ends if high > max(low, room.seconds))])
-    share = max(0.0, share)
-    low, high = (sum(column) / len(cells) for column in zip(*ends, strict=True))
-    return _Ramp(len(cells), low, low + share * (high - low), few, few.steps + share * (few.of - few.steps))
+def _lengthen(fewest: PlannedAttack, ends: Sequence[tuple[float, float]], seconds: float) -> PlannedAttack:
+    """As many steps as fit into `seconds` for every cell, which costs its `ends` at the fewest and at all steps."""
+    share = min([1.0, *((seconds - low) / (high - low) for low, high in ends if high > max(low, seconds))])
+    steps = fewest.steps + max(0.0, share) * (fewest.of - fewest.steps)
+    # Rounding errors must not cost a step.
+    return fewest.model_copy(update={"steps": math.floor(steps + 1e-9)})
 
 
-def _level(ramps: Sequence[_Ramp], seconds: float) -> float:
-    """The time of a mean cell at which all ramps together take `seconds`: filled from the lowest up, as with water."""
-    spent = sum(ramp.cells * ramp.low for ramp in ramps)
-    points = sorted({end for ramp in ramps for end in (ramp.low, ramp.high)})
-    for here, there in pairwise(points):
-        rising = sum(ramp.cells for ramp in ramps if ramp.low <= here < ramp.high)
-        if rising and spent + rising * (there - here) > seconds:
-            return here + max(0.0, seconds - spent) / rising
-        spent += rising * (there - here)
-    return points[-1]
-
-
-def _repeated(running: Sequence[CellSpec], full: Lengths, room: _Room) -> Lengths:
+def _add_restarts(running: Sequence[CellSpec], full: Lengths, room: _Room) -> Lengths:
     """One more start for each attack in turn, while there is time; a number the user chose stays."""
     lengths = dict(full)
     free = [spec for spec, length in full.items() if length.restarts and "restarts" not in parse_spec(spec)[1]]

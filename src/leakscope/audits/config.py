@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from leakscope.audits.durations import parse_duration
 from leakscope.data.own import is_function
 from leakscope.errors import BadInputError, UsageError, suggest
 from leakscope.registry import parse_spec, split_chain
-from leakscope.report.schema import Planned, PlannedAttack, Positive
+from leakscope.report.schema import Planned, PlannedAttack, Positive, Settings
 from leakscope.types import LocalTraining
 from leakscope.user_code import is_code
 
@@ -25,11 +25,7 @@ _LARGEST_CONFIG = 1_000_000
 Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=float | str)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class AccuracyTraining(_Part):
+class AccuracyTraining(Settings):
     """The short training that tells what a defence costs in accuracy."""
 
     rounds: Positive = 100
@@ -39,7 +35,7 @@ class AccuracyTraining(_Part):
     examples: Positive = 2_000
 
 
-class Config(_Part):
+class Config(Settings):
     """A grid: models × data × attacks × defences × scenarios × seeds.
 
     Attacks and defences are specs such as `prune:fraction=0.9`; defences may be chained with
@@ -54,7 +50,7 @@ class Config(_Part):
 
     title: str = "Leakage audit"
     models: tuple[str, ...] = ("mlp",)
-    model_options: dict[str, dict[str, Any]] = {}
+    model_options: dict[str, dict[str, Any]] = Field(default={})
     weights: str | None = None
     mode: Literal["eval", "train"] = "eval"
     classes: Positive | None = None
@@ -162,7 +158,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _first_line(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     where = f" in line {mark.line + 1}" if mark is not None else ""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return text + where

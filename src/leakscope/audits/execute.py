@@ -53,7 +53,7 @@ def _attack(spec: AttackCellSpec) -> CellOutcome:
         seed=spec.seed,
         rounds=spec.rounds,
         with_lpips=spec.lpips,
-        limited=None if limit is None else lambda chosen: shortened(chosen, limit),
+        limited=None if limit is None else lambda chosen: shorten(chosen, limit),
     )
     tensors = _pictures(result, victims[0].bounds) if spec.keep_images else {}
     findings = attack_findings(result, paper=attack.paper)
@@ -61,7 +61,7 @@ def _attack(spec: AttackCellSpec) -> CellOutcome:
 
 
 def _pictures(result: AuditResult, bounds: tuple[float, float] | None) -> dict[str, Tensor]:
-    """Originals and reconstructions in [0, 1], in which the report draws; none of what is no picture."""
+    """Originals and reconstructions in [0, 1], in which the report draws; nothing where inputs are not pictures."""
     if result.truth is None or result.reconstruction is None or result.truth.ndim != 4 or bounds is None:
         return {}
     low, high = bounds
@@ -72,18 +72,18 @@ def _pictures(result: AuditResult, bounds: tuple[float, float] | None) -> dict[s
     return {"truth": truth, "reconstruction": found.clamp(0, 1)}
 
 
-def shortened(attack: Attack, length: PlannedAttack) -> Attack:
+def shorten(attack: Attack, length: PlannedAttack) -> Attack:
     """The attack at a share of its own length.
 
     A share and not a number: the attacker who knows a defence may run for another length than
     the one who does not, and both must be cut alike.
     """
     own = attack.effort
-    steps = None if own.steps is None else scaled(own.steps, steps=length.steps, of=length.of)
+    steps = None if own.steps is None else scale_steps(own.steps, steps=length.steps, of=length.of)
     return attack.with_effort(Effort(steps, length.restarts or own.restarts, own.attempts))
 
 
-def scaled(own: int, *, steps: int, of: int) -> int:
+def scale_steps(own: int, *, steps: int, of: int) -> int:
     """`steps` / `of` of `own` steps, rounded up, never below the least that makes sense."""
     return min(own, max(FEWEST_STEPS, math.ceil(own * steps / of)))
 
@@ -101,7 +101,7 @@ def attack_findings(result: AuditResult, *, paper: str) -> AttackFindings:
         trained_scores={name: _values(column) for name, column in trained.items()},
         stats={name: _stats(name, column) for name, column in columns.items() if _is_summable(column)},
         loss=number(result.loss),
-        history=thinned(result.history),
+        history=thin(result.history),
         evaluations=result.evaluations,
         notes=list(result.notes),
         server=result.server,
@@ -161,7 +161,7 @@ def number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def thinned(history: tuple[float, ...]) -> list[float | None]:
+def thin(history: tuple[float, ...]) -> list[float | None]:
     """At most a page-width of points, the first and last included."""
     if len(history) <= _HISTORY_POINTS:
         return [number(value) for value in history]

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leakscope.audits.config import Config, Planned, PlannedAttack
-from leakscope.audits.source_hash import hash_code, hash_specs
 from leakscope.audits.specs import NONE, AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
-from leakscope.audits.subject import Subject, hash_batch
+from leakscope.audits.subject import Subject, hash_batch, hash_code, hash_specs
 from leakscope.errors import BadInputError, UsageError
 from leakscope.networks import freeze, settle
 from leakscope.observation.checks import check_labels
@@ -24,7 +23,7 @@ EMBEDDED = ("digits", "faces")
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a campaign, attacks first; `left_out` are those a budget has no time for.
+    """The cells of an audit, attacks first; `left_out` are those a budget has no time for.
 
     `untrained` says of which subjects no accuracy is measured, and why.
     """
@@ -55,13 +54,13 @@ def make_plan(config: Config, *, show_images: bool | None = None) -> Plan:
     trainings = [cell for subject in trained for cell in _training_cells(config, subject)]
     untrained = [f"Accuracy of {name}: {reason}." for name, reason in reasons.items() if reason is not None]
     plan = Plan(tuple(attacks), tuple(trainings), show, untrained=tuple(untrained))
-    return plan if config.planned is None else fitted(plan, config.planned)
+    return plan if config.planned is None else fit_plan(plan, config.planned)
 
 
-def fitted(plan: Plan, planned: Planned) -> Plan:
+def fit_plan(plan: Plan, planned: Planned) -> Plan:
     """The plan as a budget leaves it: fewer cells, shorter attacks, closed forms first."""
     absent = set(planned.left_out)
-    kept = [_limited(cell, planned) for cell in plan.attacks if cell.label not in absent]
+    kept = [_limit(cell, planned) for cell in plan.attacks if cell.label not in absent]
     return Plan(
         tuple(sorted(kept, key=lambda cell: attack_from_spec(cell.attack).effort.steps is not None)),
         tuple(cell for cell in plan.trainings if cell.label not in absent),
@@ -78,7 +77,7 @@ def strong_attacks(config: Config, defence: str) -> list[str]:
     return [attack for attack in named if attack not in config.attacks]
 
 
-def _limited(cell: AttackCellSpec, planned: Planned) -> AttackCellSpec:
+def _limit(cell: AttackCellSpec, planned: Planned) -> AttackCellSpec:
     """A cell whose attack is changed says so in its spec; any other is the very cell of a run without budget."""
     length = planned.attacks.get(cell.attack)
     if length is None or not _is_changed(cell.attack, length):

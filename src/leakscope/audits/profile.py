@@ -31,7 +31,7 @@ VIEWS = ("alone", "without", "up to")
 # Above the blind guess by this much, the eye begins to find the picture again.
 MARGIN_DB = 3.0
 
-Said = Callable[[int, int, str], None]
+OnAttack = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,23 @@ class LeakageProfile:
 
     def verdict(self) -> str:
         """One sentence that names the attack it rests on."""
-        return _verdict(self)
+        whole, measured = self.everything, self.layers[0].views
+        leaking = self.leaking("alone") if "alone" in measured else ()
+        if not self.above(whole):
+            # What leaked is evidence even then; only the failures lose their meaning.
+            yet = (
+                f" Yet it came {MARGIN_DB:g} dB above the blind guess from {', '.join(leaking)} alone."
+                if leaking
+                else ""
+            )
+            return f"Inconclusive: {_explain_failure(self)}, so its failures on single layers mean nothing.{yet}"
+        if "alone" not in measured:
+            return f"{self.attack} gets {whole.psnr:.1f} dB from the whole update (blind guess {self.baseline:.1f} dB)."
+        unknown = [f"{name} ({view.status})" for name, view in self.inconclusive("alone").items()]
+        if len(unknown) == len(self.layers):
+            return f"Inconclusive: {self.attack} gave no evidence on any layer alone: {', '.join(unknown)}."
+        rest = f" No evidence alone, so not called safe: {', '.join(unknown)}." if unknown else ""
+        return f"{_describe_layers(self, leaking)}{rest}"
 
 
 def leakage_profile(
@@ -102,7 +118,7 @@ def leakage_profile(
     local: LocalTraining | None = None,
     seed: int = 0,
     loss: Loss | None = None,
-    say: Said | None = None,
+    say: OnAttack | None = None,
     watch: Watch | None = None,
 ) -> LeakageProfile:
     """Attack the update layer by layer; `say(done, total, what)` hears of every finished attack, `watch` of steps."""
@@ -130,13 +146,10 @@ def leakage_profile(
     rows = []
     for place, (name, tensors) in enumerate(layers(update).items()):
         kept = {"alone": [name], "without": names[:place] + names[place + 1 :], "up to": names[: place + 1]}
-        rows.append(
-            LayerLeak(
-                name, sum(update.tensors[tensor].numel() for tensor in tensors),
-                sum(similar[tensor] for tensor in tensors) / len(tensors),
-                {view: view_of(f"{view} {name}", kept[view]) for view in wanted},
-            )
-        )  # fmt: skip
+        numbers = sum(update.tensors[tensor].numel() for tensor in tensors)
+        similarity = sum(similar[tensor] for tensor in tensors) / len(tensors)
+        seen = {view: view_of(f"{view} {name}", kept[view]) for view in wanted}
+        rows.append(LayerLeak(name, numbers, similarity, seen))
     rung = scenario if isinstance(scenario, str) else scenario.name
     return LeakageProfile(attack.name, rung, everything, float(guess_baseline(batch).max()), tuple(rows))
 
@@ -204,25 +217,7 @@ def _cosine(left: Tensor, right: Tensor) -> Tensor:
     return torch.dot(left, right) / (left.norm() * right.norm()).clamp_min(1e-300)
 
 
-def _verdict(profile: LeakageProfile) -> str:
-    whole, measured = profile.everything, profile.layers[0].views
-    leaking = profile.leaking("alone") if "alone" in measured else ()
-    if not profile.above(whole):
-        # What leaked is evidence even then; only the failures lose their meaning.
-        yet = f" Yet it came {MARGIN_DB:g} dB above the blind guess from {', '.join(leaking)} alone." if leaking else ""
-        return f"Inconclusive: {_failed(profile)}, so its failures on single layers mean nothing.{yet}"
-    if "alone" not in measured:
-        return (
-            f"{profile.attack} gets {whole.psnr:.1f} dB from the whole update (blind guess {profile.baseline:.1f} dB)."
-        )
-    unknown = [f"{name} ({view.status})" for name, view in profile.inconclusive("alone").items()]
-    if len(unknown) == len(profile.layers):
-        return f"Inconclusive: {profile.attack} gave no evidence on any layer alone: {', '.join(unknown)}."
-    rest = f" No evidence alone, so not called safe: {', '.join(unknown)}." if unknown else ""
-    return f"{_tested(profile, leaking)}{rest}"
-
-
-def _failed(profile: LeakageProfile) -> str:
+def _explain_failure(profile: LeakageProfile) -> str:
     """How the attack failed on the whole update."""
     whole = profile.everything
     if whole.psnr is None:
@@ -233,7 +228,7 @@ def _failed(profile: LeakageProfile) -> str:
     )
 
 
-def _tested(profile: LeakageProfile, leaking: tuple[str, ...]) -> str:
+def _describe_layers(profile: LeakageProfile, leaking: tuple[str, ...]) -> str:
     """The sentence on the layers that gave evidence alone."""
     whole, unknown = profile.everything, profile.inconclusive("alone")
     quiet = [leak.name for leak in profile.layers if leak.name not in leaking and leak.name not in unknown]

@@ -59,7 +59,7 @@ class Federation:
         """Shape of one input."""
         return tuple(self.victims[0].inputs.shape[1:])
 
-    def hardened(self) -> Hardened:
+    def harden_network(self) -> Hardened:
         """The network under the defence; what clients draw for it depends on their data, which no attacker has."""
         secrets = [digest(victim) for victim in self.victims]
         return harden(self.model, self.defence, seed=random.child_seed(self.seed, "harden", *secrets))
@@ -75,7 +75,7 @@ class Round:
 
 def play(federation: Federation, attack: Attack) -> list[Round]:
     """Play the rounds of `federation` with the server of `attack`; stops at the first sealed update."""
-    hardened = federation.hardened()
+    hardened = federation.harden_network()
     agreed, played = hardened.server, list[Round]()
     for number in range(federation.rounds):
         history = tuple(one for earlier in played for one in earlier.seen)
@@ -110,7 +110,7 @@ def _play_one(
 ) -> Round:
     # Before any client has used the model: a module may remember what it was fed.
     frozen, notes = freeze(crafted.model)
-    network = _received(hardened, crafted.model)
+    network = _receive(hardened, crafted.model)
     runs = tuple(
         run_client(
             network,
@@ -146,7 +146,7 @@ def _client_seed(seed: int, place: int, number: int) -> int:
     return random.child_seed(seed, "share", place, *(("round", number) if number else ()))
 
 
-def _received(hardened: Hardened, handed_out: nn.Module) -> Hardened:
+def _receive(hardened: Hardened, handed_out: nn.Module) -> Hardened:
     """The client's network with what the server handed out; what is private stays the client's own."""
     if hardened.client is hardened.server:
         return Hardened(handed_out, handed_out, hardened.loss, hardened.private)

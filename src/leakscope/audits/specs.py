@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from leakscope.audits.config import AccuracyTraining
-from leakscope.report.schema import PlannedAttack
+from leakscope.report.schema import PlannedAttack, Settings
 from leakscope.runner import Cell
 from leakscope.types import LocalTraining, PictureSize
 from leakscope.version import __version__
@@ -22,11 +22,7 @@ NONE = "none"
 _SINCE_0_1 = ("rounds", "limit", "classes", "normalise", "bounds", "code_hash")
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SubjectSpec(_Spec):
+class SubjectSpec(Settings):
     """A model and the private data behind its updates, with hashes of what is read from files.
 
     `code_hash` covers the source of functions of the user's own, and the weights that such a function built.
@@ -53,13 +49,13 @@ class SubjectSpec(_Spec):
         return f"{self.model} on {self.data}"
 
 
-def _without_news(spec: _Spec, found: dict[str, Any]) -> dict[str, Any]:
+def _without_news(spec: Settings, found: dict[str, Any]) -> dict[str, Any]:
     """What version 0.1 would have written, where nothing newer is used."""
     usual = {name: field.default for name, field in type(spec).model_fields.items() if name in _SINCE_0_1}
     return {name: value for name, value in found.items() if name not in usual or getattr(spec, name) != usual[name]}
 
 
-class _CellSpec(_Spec):
+class _CellSpec(Settings):
     subject: SubjectSpec
     defence: str
     seed: int

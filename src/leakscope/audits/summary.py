@@ -1,4 +1,4 @@
-"""All numbers of a campaign in one document, with the verdict."""
+"""All numbers of an audit in one document, with the verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMED = 20
 _WHICH = ("attack", "defence", "adaptive", "scenario", "seed", "local", "victims", "batch_size", "limit")
 
 
-def summarise_campaign(
+def summarise_audit(
     config: Config,
     plan: Plan,
     outcomes: Sequence[CellOutcome | None],
@@ -59,7 +59,7 @@ def summarise_campaign(
         cells=records,
         defences=costs,
         counts=_counts(records),
-        not_tested=[*_left_out(plan), *plan.untrained, *_failed_trainings(plan, ended), *_not_tested(config)],
+        not_tested=[*_left_out(plan), *plan.untrained, *_list_failed_trainings(plan, ended), *_not_tested(config)],
         reproduce=[command] if command else [],
         timings={key: None if outcome is None else outcome.seconds for key, outcome in ended.items()},
     )
@@ -151,13 +151,13 @@ def _budget(config: Config, *, unfinished: int) -> Budget | None:
         attacks=planned.attacks if planned else {},
         left_out=planned.left_out if planned else (),
         seconds=config.budget,
-        shortened=sorted(_shortened(config)),
+        shortened=sorted(_find_shortened(config)),
         unfinished=unfinished,
         caution=_caution(config, unfinished=unfinished),
     )
 
 
-def _shortened(config: Config) -> dict[str, PlannedAttack]:
+def _find_shortened(config: Config) -> dict[str, PlannedAttack]:
     attacks = config.planned.attacks if config.planned else {}
     return {spec: length for spec, length in attacks.items() if length.steps < length.of}
 
@@ -166,7 +166,7 @@ def _caution(config: Config, *, unfinished: int) -> list[str]:
     """What a report must say when a budget made attackers weaker than they are."""
     limit = "The run's plan" if config.budget is None else f"The budget of {duration(config.budget)}"
     found = []
-    if short := _shortened(config):
+    if short := _find_shortened(config):
         named = ", ".join(f"{spec} ({length.steps} of {length.of} steps)" for spec, length in short.items())
         found.append(
             f"{limit} shortened {named}. A shortened attack is a weaker attacker: what it could not rebuild may "
@@ -198,7 +198,7 @@ def _left_out(plan: Plan) -> list[str]:
     return [f"Not run, for lack of time: {label}." for label in labels[:_NAMED]] + more
 
 
-def _failed_trainings(plan: Plan, ended: dict[str, CellOutcome | None]) -> list[str]:
+def _list_failed_trainings(plan: Plan, ended: dict[str, CellOutcome | None]) -> list[str]:
     """Accuracies that could not be measured, with the reason; a missing row of a table would not be noticed."""
     failed = [
         (cell, outcome) for cell in plan.trainings if (outcome := ended[cell.key]) and outcome.status is not Status.OK

@@ -102,10 +102,9 @@ def attack(
 
 def _run(recipe: Attack, seen: Observation, *, seed: int, out: Path) -> dict[str, Any]:
     """Attack, and write what was found; the folder is checked before and changed only when all is written."""
-    from leakscope.cli.progress import count_steps
     from leakscope.cli.result_folder import RESULT, result_folder, save_inputs
     from leakscope.files import write_atomic
-    from leakscope.progress import show_progress
+    from leakscope.progress import count_steps, show_progress
 
     with result_folder(out) as folder:
         with show_progress() as progress, count_steps(progress, recipe) as watch:

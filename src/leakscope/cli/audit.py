@@ -65,7 +65,7 @@ def audit(
         None, help="Wall time to split over the cells, e.g. 90s, 2m, 1h30m; attacks are shortened to fit."
     ),
     dry_run: bool = typer.Option(
-        False, "--dry-run", help="Print the cells, with time and memory from a short probe, and stop."
+        False, "--dry-run", help="Print the cells, with time and memory from short sample runs, and stop."
     ),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON schema of the YAML file and stop."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON."),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 
 import typer
 
@@ -15,6 +17,11 @@ from leakscope.cli.profile import profile
 from leakscope.cli.report import report
 from leakscope.errors import LeakscopeError
 from leakscope.version import __version__
+
+# As in sysexits.h: a fault of the program itself.
+INTERNAL_ERROR = 70
+DEBUG = "LEAKSCOPE_DEBUG"
+_LONGEST_MESSAGE = 300
 
 app = typer.Typer(
     name="leakscope",
@@ -47,7 +54,7 @@ def _options(
 
 
 def main() -> None:
-    """Run a command; a known error is one line on standard error and its exit code."""
+    """Run a command; any error is one line on standard error and an exit code."""
     try:
         app()
     except LeakscopeError as error:
@@ -56,3 +63,14 @@ def main() -> None:
     except KeyboardInterrupt:
         print("leakscope: stopped; what was finished stays finished", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        # Python would exit with 1, which means a leak above the gate.
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+        message = next(iter(str(error).splitlines()), "")[:_LONGEST_MESSAGE]
+        print(
+            f"leakscope: internal error ({type(error).__name__}: {message}); please report it with the command "
+            f"you ran; {DEBUG}=1 shows the traceback",
+            file=sys.stderr,
+        )
+        sys.exit(INTERNAL_ERROR)

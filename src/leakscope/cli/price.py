@@ -51,9 +51,14 @@ def _table(bill: Bill) -> Table:
             table.add_row(*names, "–", "–", "0", line.notes[0].split(":")[0] if line.notes else "nothing", "", "")
             continue
         table.add_row(
-            *names, _steps(line), str(line.restarts), f"{line.seconds_per_cell:.3g}", duration(line.seconds),
-            duration(line.at_most), f"{line.mb:.0f}",
-        )  # fmt: skip
+            *names,
+            _steps(line),
+            str(line.restarts),
+            f"{line.seconds_per_cell:.3g}",
+            duration(line.seconds),
+            duration(line.at_most),
+            f"{line.mb:.0f}",
+        )
     return table
 
 
@@ -73,17 +78,17 @@ def _print_totals(bill: Bill) -> None:
     processes = "1 worker" if bill.workers == 1 else f"{bill.workers} workers"
     typer.echo(
         f"about {duration(bill.seconds)} with {processes}, at most {duration(bill.at_most)} if every attack is tried "
-        f"anew; about {bill.mb:.0f} MB in all; from {bill.groups} probes of 3 steps on random data, "
-        f"in {duration(bill.probe_seconds)}"
+        f"again; about {bill.mb:.0f} MB in all; from {bill.prices.groups} sample runs of 3 steps on random data, "
+        f"in {duration(bill.prices.seconds)}"
     )
-    if bill.slowdown > _BUSY:
-        typer.echo(f"this machine is busy: the probes took {bill.slowdown:.1f} times as long as their own work")
+    slowdown = bill.prices.slowdown
+    if slowdown > _BUSY:
+        typer.echo(f"this machine is busy: sample runs took {slowdown:.1f} times as long as their own work")
     if bill.budget is not None:
         typer.echo(
-            f"a budget of {duration(bill.budget)} also pays for probe and report; a shortened attack is a weaker "
+            f"a budget of {duration(bill.budget)} also pays for sample runs and report; a shortened attack is a weaker "
             f"attacker; {len(bill.plan.left_out)} cells are left out"
         )
     typer.echo(
-        f"{len(bill.plan.attacks)} attack cells, {len(bill.plan.trainings)} accuracy cells; "
-        "nothing was run but the probe"
+        f"{len(bill.plan.attacks)} attack cells, {len(bill.plan.trainings)} accuracy cells; nothing was run but samples"
     )

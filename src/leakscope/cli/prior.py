@@ -95,9 +95,9 @@ def show(
     from leakscope.matching.candidates.prior_files import load_prior
 
     loaded = load_prior(prior)
-    fitted = loaded.at(loaded.image_shape or (3, size, size), like=torch.empty(0))
+    fit_plan = loaded.at(loaded.image_shape or (3, size, size), like=torch.empty(0))
     with torch.no_grad():
-        images = fitted.decode(fitted.sample(count, rng.generator(seed, "prior", "show")))
+        images = fit_plan.decode(fit_plan.sample(count, rng.generator(seed, "prior", "show")))
     typer.echo(f"{loaded!r}: {loaded.about}")
     for path in save_images(private_folder(out), images):
         typer.echo(f"image: {path}")

@@ -86,8 +86,7 @@ def _attack_layers(
     recipe: Attack, network: nn.Module, batch: Batch, *, scenario: str, seed: int, views: list[str]
 ) -> LeakageProfile:
     from leakscope.audits.profile import leakage_profile
-    from leakscope.cli.progress import count_steps
-    from leakscope.progress import show_progress
+    from leakscope.progress import count_steps, show_progress
 
     with (
         show_progress() as progress,

@@ -68,12 +68,12 @@ class Group:
         return max(self.examples, key=lambda example: example.badness, default=None)
 
     @property
-    def trusted(self) -> bool:
+    def is_trusted(self) -> bool:
         """Whether enough attacks ended well for an absence of leakage to mean something."""
         return self.attackable > 0 and self.ok >= ENOUGH_OK * self.attackable
 
     @property
-    def sealed(self) -> bool:
+    def is_sealed(self) -> bool:
         """Whether every cell was sealed: the server could not read any update."""
         return bool(self.statuses) and set(self.statuses) == {"sealed"}
 
@@ -84,7 +84,7 @@ class Group:
         A recognisable image is proof, however many other attacks failed.
         """
         worst = self.worst
-        return worst.grade if worst and (self.trusted or worst.level >= RECOGNISABLE) else UNKNOWN
+        return worst.grade if worst and (self.is_trusted or worst.level >= RECOGNISABLE) else UNKNOWN
 
     @property
     def median_psnr(self) -> float | None:
@@ -163,9 +163,9 @@ class DefenceEvidence:
         return self.both.grade
 
     @property
-    def recommendable(self) -> bool:
+    def is_recommendable(self) -> bool:
         """Whether its protection was really measured, against the attacker who knows it too."""
-        return self.both.trusted and self.adaptive.trusted and not self.training_diverged
+        return self.both.is_trusted and self.adaptive.is_trusted and not self.training_diverged
 
     @property
     def rank(self) -> tuple[int, float, float]:

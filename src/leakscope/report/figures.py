@@ -82,7 +82,7 @@ def success(cells: Sequence[CellRecord], threshold: float) -> Figure | None:
     if not strongest:
         return None
     shown = dict(list(strongest.items())[:_MOST_LINES])
-    values = [_capped(value) for row in shown.values() for value in row]
+    values = [_cap(value) for row in shown.values() for value in row]
     low = 5 * math.floor(min([*values, threshold]) / 5)
     high = max(5 * math.ceil(max([*values, threshold]) / 5), low + 10)
     x = x_axis(low, high, label="PSNR reached (dB)")
@@ -112,7 +112,7 @@ def tradeoff(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> Figur
     ][:_MOST_LINES]
     if len(rows) < 2:
         return None
-    places = [(100 * (row.accuracy_drop or 0.0), _capped(row.both.best_psnr or 0.0)) for row in rows]
+    places = [(100 * (row.accuracy_drop or 0.0), _cap(row.both.best_psnr or 0.0)) for row in rows]
     right = max(1.0, *(a for a, _ in places)) * 1.12
     x = x_axis(min(0.0, *(a for a, _ in places)) - 0.16 * right, right, label="accuracy lost (points)")
     y = y_axis(
@@ -159,7 +159,7 @@ def _identity(example: Example) -> tuple[object, ...]:
 def _survival(values: Sequence[float], low: float, high: float) -> list[Point]:
     """Step function: share of `values` above x, from `low` to `high`."""
     count, points = len(values), [(low, 1.0)]
-    for index, value in enumerate(sorted(_capped(value) for value in values)):
+    for index, value in enumerate(sorted(_cap(value) for value in values)):
         points += [(value, 1 - index / count), (value, 1 - (index + 1) / count)]
     points.append((high, 0.0))
     stride = max(1, len(points) // (4 * _MOST_POINTS))
@@ -178,7 +178,7 @@ def _positive(history: Sequence[Number]) -> list[Point]:
     return [*points[:-1:stride], points[-1]]
 
 
-def _capped(value: float) -> float:
+def _cap(value: float) -> float:
     # A perfect copy has infinite PSNR; 100 dB is off every chart's interesting part.
     return min(100.0, max(-20.0, value))
 

@@ -6,18 +6,21 @@ reconstructions costs one copy, and slider and difference view cost none.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
+from torch.nn import functional
 
 from leakscope.errors import BadInputError
 from leakscope.files import unpack_tensors
+from leakscope.files.images import encode_png
 from leakscope.report.evidence import Example
-from leakscope.report.images import data_uri, to_pixels
 
 Images = Mapping[str, tuple[Tensor, Tensor]]
 # Markup of one card without names and of one picture without pixels, measured and rounded up.
@@ -25,6 +28,8 @@ _CARD_BYTES = 1_800
 _PICTURE_BYTES = 110
 # Keys become file names; anything but hex could point outside the run's directory.
 _KEY = re.compile(r"[0-9a-f]{1,128}")
+# Beyond this side the page would hold a handful of pictures at most.
+LARGEST_SIDE = 256
 # Escaping turns a quotation mark into five bytes.
 _ESCAPED = 5
 
@@ -106,6 +111,27 @@ def _card(
         if name not in known:
             new[name] = (data_uri(pixels), width, height)
     return Card(example, names[0], names[1], width, height), new
+
+
+def to_pixels(image: Tensor) -> Tensor:
+    """Turn one [C, H, W] image in [0, 1] into uint8 [H, W, 1 or 3] on the CPU.
+
+    Channels that are neither grey nor RGB are averaged to grey; NaN shows as black.
+    """
+    values = image.detach().to(device="cpu", dtype=torch.float32)
+    values = torch.nan_to_num(values, nan=0.0, posinf=1.0, neginf=0.0).clamp(0, 1)
+    if values.shape[0] not in (1, 3):
+        values = values.mean(dim=0, keepdim=True)
+    side = max(values.shape[1:])
+    if side > LARGEST_SIDE:
+        size = [max(1, round(length * LARGEST_SIDE / side)) for length in values.shape[1:]]
+        values = functional.interpolate(values[None], size=size, mode="area")[0]
+    return (values * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous()
+
+
+def data_uri(pixels: Tensor) -> str:
+    """Encode uint8 [H, W, 1 or 3] as a PNG data URI."""
+    return "data:image/png;base64," + base64.b64encode(encode_png(pixels)).decode("ascii")
 
 
 class CellImages(Mapping[str, tuple[Tensor, Tensor]]):

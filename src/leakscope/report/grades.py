@@ -78,7 +78,7 @@ def letter(level: int | None) -> str:
 
 
 def mark(grade: str) -> str:
-    """CSS class of a letter; anything that is no grade looks unknown."""
+    """CSS class of a letter; anything else looks unknown."""
     return f"g-{grade.lower()}" if grade in tuple("ABCDEF") else "g-unknown"
 
 

@@ -31,7 +31,7 @@ Score = float | bool | None
 Positive = Annotated[int, Field(ge=1)]
 
 
-def _measured_columns(columns: object) -> object:
+def _drop_unmeasured(columns: object) -> object:
     # Version 0.1 wrote null for a metric that was not asked for.
     return (
         {name: values for name, values in columns.items() if values is not None}
@@ -40,12 +40,17 @@ def _measured_columns(columns: object) -> object:
     )
 
 
-class _Part(BaseModel):
-    # Later versions may add fields; an older reader must still show what it knows.
+class Document(BaseModel):
+    """What leakscope writes. Later versions may add fields; an older reader must still show what it knows."""
+
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class PlannedAttack(_Part, extra="forbid"):
+class Settings(Document, extra="forbid"):
+    """What a user writes: a name that is not known is a mistake."""
+
+
+class PlannedAttack(Settings):
     """An attack at `steps` `of` its own steps, from `restarts` starts; None leaves those as they are."""
 
     steps: Positive
@@ -59,14 +64,14 @@ class PlannedAttack(_Part, extra="forbid"):
         return self
 
 
-class Planned(_Part, extra="forbid"):
+class Planned(Settings):
     """What a budget came to: the length of each attack, and the cells there was no time for, by label."""
 
     attacks: dict[str, PlannedAttack] = {}
     left_out: tuple[str, ...] = ()
 
 
-class MetricStats(_Part):
+class MetricStats(Document):
     """How the values of one metric are spread over the examples of a cell."""
 
     median: Number = None
@@ -81,7 +86,7 @@ class MetricStats(_Part):
     n: int = 0
 
 
-class AttackFindings(_Part):
+class AttackFindings(Document):
     """What an attack on one cell came to: the part of its record that a worker writes.
 
     `scores` hold one value per example for each metric, and `baseline_psnr`: what a guess without the update reaches.
@@ -94,7 +99,7 @@ class AttackFindings(_Part):
     message: Text = ""
     where: Text = ""
     n: int = 0
-    scores: Annotated[dict[str, list[Score]], BeforeValidator(_measured_columns)] = {}
+    scores: Annotated[dict[str, list[Score]], BeforeValidator(_drop_unmeasured)] = {}
     trained_scores: dict[str, list[Score]] = {}
     stats: dict[str, MetricStats] = {}
     loss: Number = None
@@ -127,7 +132,7 @@ class CellRecord(AttackFindings):
         return self.scores.get(metric, [])
 
 
-class TrainingFindings(_Part):
+class TrainingFindings(Document):
     """What a short training under a defence came to: what a worker writes of an accuracy cell."""
 
     accuracy: float
@@ -139,7 +144,7 @@ class TrainingFindings(_Part):
     paper: Text = ""
 
 
-class DefenceCost(_Part):
+class DefenceCost(Document):
     """What a defence does to accuracy, time and traffic."""
 
     name: Text
@@ -154,7 +159,7 @@ class DefenceCost(_Part):
     diverged: bool = False
 
 
-class Verdict(_Part):
+class Verdict(Document):
     """What the first screen says."""
 
     grade: Text
@@ -163,7 +168,7 @@ class Verdict(_Part):
     sentences: Texts
 
 
-class ScenarioText(_Part):
+class ScenarioText(Document):
     """What one threat scenario grants and withholds."""
 
     grants: Texts = []
@@ -171,7 +176,7 @@ class ScenarioText(_Part):
     text: Text = ""
 
 
-class SelfCheck(_Part):
+class SelfCheck(Document):
     """The known-answer attack that shows the instrument works."""
 
     name: Text = ""
@@ -188,7 +193,7 @@ class Budget(Planned):
     caution: Texts = []
 
 
-class Counts(_Part):
+class Counts(Document):
     """How many cells ended how."""
 
     total: int = 0
@@ -196,7 +201,7 @@ class Counts(_Part):
     failed: dict[str, int] = {}
 
 
-class Summary(_Part):
+class Summary(Document):
     """All of `summary.json`."""
 
     version: Literal[1] = Field(alias="schema")

@@ -51,13 +51,13 @@ def verdict(
         self_check: the known-answer attack, where one was run.
     """
     rows = by_defence(cells, defences)
-    judged, everything = _judged(cells), group(cells)
-    if not everything.trusted or not judged.trusted or (self_check is not None and not self_check.passed):
+    judged, everything = _evidence_to_judge(cells), group(cells)
+    if not everything.is_trusted or not judged.is_trusted or (self_check is not None and not self_check.passed):
         return _inconclusive(cells, judged=judged, rows=rows, check=self_check)
     return _conclusive(judged, rows=rows, threshold=threshold_psnr, check=self_check, everything=everything)
 
 
-def _judged(cells: Sequence[CellRecord]) -> Group:
+def _evidence_to_judge(cells: Sequence[CellRecord]) -> Group:
     # A run of defended cells only is judged by what it contains.
     plain = [cell for cell in cells if cell.defence == NO_DEFENCE]
     return group(plain or cells)
@@ -118,9 +118,9 @@ def _why(everything: Group, judged: Group, check: SelfCheck | None) -> str:
         )
     if everything.attackable == 0:
         return "No update could be attacked: every cell was sealed or refused, so nothing was measured."
-    chosen = everything if not everything.trusted else judged
+    chosen = everything if not everything.is_trusted else judged
     scope = "" if chosen is everything else " without defence"
     return (
         f"Only {chosen.ok} of {chosen.attackable} attacks{scope} ended with a usable result; "
-        f"{ENOUGH_OK:.0%} are needed, because an attack that breaks down is no evidence of protection."
+        f"{ENOUGH_OK:.0%} are needed, because an attack that breaks down does not show protection."
     )

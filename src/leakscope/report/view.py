@@ -69,7 +69,7 @@ def page_context(summary: Summary) -> dict[str, Any]:
         "convergence": convergence(cells),
         "success": success(cells, summary.threshold_psnr),
         "tradeoff": tradeoff(cells, costs),
-        "config": _clipped(json.dumps(summary.config, indent=2, ensure_ascii=False, default=str)),
+        "config": _clip(json.dumps(summary.config, indent=2, ensure_ascii=False, default=str)),
         "papers": _papers(summary),
         "grades": GRADES,
         "no_gain_db": NO_GAIN_DB,
@@ -143,7 +143,7 @@ def _papers(summary: Summary) -> list[tuple[str, str]]:
     return list(dict.fromkeys(named))[:100]
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     return text if len(text) <= _MOST_CONFIG else text[:_MOST_CONFIG] + "\n… (continues in summary.json)"
 
 

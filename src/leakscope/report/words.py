@@ -110,12 +110,12 @@ def remarks(cell: CellRecord) -> list[str]:
     """What a reader of one line of results must know beside its numbers."""
     server = ["malicious server"] if cell.server == "malicious" else []
     rounds = [plural(cell.rounds, "round")] if cell.rounds > 1 else []
-    best = max(_trained_psnr(cell), default=None)
+    best = max(_psnr_of_trained(cell), default=None)
     trained = [] if best is None else [f"worst {decibel(best)} against what was trained on"]
     return [", ".join(server + rounds), *trained] if server or rounds else trained
 
 
-def _trained_psnr(cell: CellRecord) -> list[float]:
+def _psnr_of_trained(cell: CellRecord) -> list[float]:
     values = cell.trained_scores.get("psnr", [])
     # JSON has no infinity: a perfect copy arrives without PSNR.
     return [math.inf if value is None else float(value) for value in values] if cell.status == "ok" else []
@@ -155,10 +155,10 @@ def best_defence(rows: Sequence[DefenceEvidence]) -> str:
     if not tested:
         return "No defence was tested in this run."
     among = f"Of the {len(tested)} defences tested, " if len(tested) > 1 else "The only defence tested: "
-    sealed = [row for row in tested if row.both.sealed]
+    sealed = [row for row in tested if row.both.is_sealed]
     if sealed:
         return f"{among}{sealed[0].name} sealed every update, so the server had nothing to read{_price(sealed[0])}."
-    measured = [row for row in tested if row.recommendable]
+    measured = [row for row in tested if row.is_recommendable]
     if not measured:
         return (
             f"{among}none has been shown to protect against an attacker who knows it is there "

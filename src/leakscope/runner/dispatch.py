@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from leakscope.errors import UsageError
 from leakscope.runner import store
 from leakscope.runner.cells import Cell, CellOutcome, Execute
-from leakscope.runner.eta import Estimate
-from leakscope.runner.events import Event, Interrupts, Kind, OnEvent
-from leakscope.runner.ledger import Entry, Ledger
+from leakscope.runner.events import Event, EventKind, Interrupts, OnEvent
+from leakscope.runner.ledger import FinishedCell, Ledger
 from leakscope.runner.limits import Limits, kernel_kills
 from leakscope.runner.workers import Answer, Worker, WorkerDied, wait_for
 from leakscope.types import Status
@@ -25,6 +24,8 @@ from leakscope.types import Status
 _ATTEMPTS = 2
 _TICK = 0.1
 _STARTUP_SECONDS = 300.0
+# A grid is ordered, so the next cell resembles the last ones more than the first ones.
+_NEWEST = 0.2
 
 
 @dataclass
@@ -35,6 +36,27 @@ class Job:
     attempts: int = 0
     alone: bool = False
     kills_before: int = 0
+
+
+class TimeLeft:
+    """Time left, from the exponentially weighted mean of the seconds that cells took."""
+
+    def __init__(self, workers: int) -> None:
+        """Estimate for `workers` processes at work."""
+        self._workers = workers
+        self._mean: float | None = None
+
+    def add(self, seconds: float) -> None:
+        """Learn from a finished cell."""
+        self._mean = seconds if self._mean is None else (1 - _NEWEST) * self._mean + _NEWEST * seconds
+
+    def estimate(self, waiting: int, elapsed: Sequence[float]) -> float | None:
+        """Seconds until the end, None before the first cell is done; `elapsed` are those of the running cells."""
+        if self._mean is None:
+            return None
+        rest = [max(0.0, self._mean - seconds) for seconds in elapsed]
+        # However many workers there are, the longest running cell must end.
+        return max([(sum(rest) + self._mean * waiting) / self._workers, *rest])
 
 
 class Dispatch:
@@ -53,7 +75,7 @@ class Dispatch:
         self._pool: list[Worker] = []
         self._failed_starts = 0
         self._done = self._total = 0
-        self._estimate = Estimate(limits.workers)
+        self._time_left = TimeLeft(limits.workers)
 
     def drive(self, todo: Sequence[Cell], *, done: Sequence[Cell], interrupts: Interrupts) -> None:
         """Run `todo` to the end, or until time is over or interrupted: once lets running cells end, twice does not."""
@@ -61,8 +83,8 @@ class Dispatch:
         self._waiting.extend(Job(cell) for cell in todo)
         self._done, self._total = len(done), len(todo) + len(done)
         for cell in done:
-            self._estimate.add(self._ledger.entries[cell.key].seconds, weight=1.0)
-            self._tell(Kind.REUSE, cell, status=self._ledger.entries[cell.key].status)
+            self._time_left.add(self._ledger.entries[cell.key].seconds)
+            self._tell(EventKind.REUSE, cell, status=self._ledger.entries[cell.key].status)
         stopping = False
         try:
             while self._running or (self._waiting and not stopping):
@@ -70,12 +92,12 @@ class Dispatch:
                     break
                 if interrupts.count and not stopping:
                     stopping = True
-                    self._tell(Kind.STOP, detail="finishing the running cells; once more stops at once")
+                    self._tell(EventKind.STOP, detail="finishing the running cells; once more stops at once")
                 # Not before a first cell has begun: a run that is continued again and again must get on.
                 begun = self.executed or self._running
                 if self._waiting and begun and not stopping and time.monotonic() > ends:
                     stopping = self.out_of_time = True
-                    self._tell(Kind.STOP, detail="the time is over; finishing the running cells")
+                    self._tell(EventKind.STOP, detail="the time is over; finishing the running cells")
                 if not stopping:
                     self._fill()
                 wait_for(self._pool, seconds=_TICK)
@@ -112,7 +134,7 @@ class Dispatch:
         self._ledger.begin(job.cell, attempt=job.attempts)
         self._running[worker] = job
         worker.assign(job.cell, limit_mb=self._limits.share_mb(alone=job.alone))
-        self._tell(Kind.START, job.cell)
+        self._tell(EventKind.START, job.cell)
 
     def _attend(self, worker: Worker) -> None:
         if worker not in self._pool:
@@ -146,8 +168,8 @@ class Dispatch:
             if job.attempts < _ATTEMPTS:
                 self._retry(job, alone=True, detail="memory ran out")
                 return
-        self._estimate.add(elapsed, weight=1.0)
-        entry = Entry(store.digest(answer.data), answer.status, answer.seconds, answer.peak_mb, answer.measured)
+        self._time_left.add(elapsed)
+        entry = FinishedCell(store.digest(answer.data), answer.status, answer.seconds, answer.peak_mb, answer.measured)
         self._finish(job, answer.data, entry)
 
     def _bury(self, worker: Worker, job: Job | None, *, starting: bool, how: str) -> None:
@@ -173,17 +195,17 @@ class Dispatch:
         job.alone = alone
         # Alone comes last: the others need not stand still for it.
         self._waiting.append(job) if alone else self._waiting.appendleft(job)
-        self._tell(Kind.RETRY, job.cell, detail=detail)
+        self._tell(EventKind.RETRY, job.cell, detail=detail)
 
     def _fail(self, job: Job, status: Status, *, error: str, message: str, seconds: float = 0.0) -> None:
         data = store.pack(job.cell, CellOutcome(status, {"error": error, "message": message}))
-        self._finish(job, data, Entry(store.digest(data), status, seconds, 0.0))
+        self._finish(job, data, FinishedCell(store.digest(data), status, seconds, 0.0))
 
-    def _finish(self, job: Job, data: bytes, entry: Entry) -> None:
+    def _finish(self, job: Job, data: bytes, entry: FinishedCell) -> None:
         self._ledger.commit(job.cell, data, entry)
         self.executed += 1
         self._done += 1
-        self._tell(Kind.FINISH, job.cell, status=entry.status, seconds=entry.seconds)
+        self._tell(EventKind.FINISH, job.cell, status=entry.status, seconds=entry.seconds)
 
     def _dismiss(self, worker: Worker) -> None:
         self._pool.remove(worker)
@@ -192,28 +214,13 @@ class Dispatch:
 
     def _tell(
         self,
-        kind: Kind,
+        kind: EventKind,
         cell: Cell | None = None,
         *,
         status: Status | None = None,
         seconds: float = 0.0,
         detail: str = "",
     ) -> None:
-        left = self._estimate.left(
-            waiting=[1.0] * len(self._waiting),
-            running=[(1.0, worker.elapsed) for worker in self._running],
-        )
+        left = self._time_left.estimate(len(self._waiting), [worker.elapsed for worker in self._running])
         key, name = (cell.key, cell.name) if cell else ("", "")
-        self._on_event(
-            Event(
-                kind,
-                self._done,
-                self._total,
-                key=key,
-                name=name,
-                status=status,
-                seconds=seconds,
-                left=left,
-                detail=detail,
-            )
-        )
+        self._on_event(Event(kind, self._done, self._total, key, name, status, seconds, left, detail))

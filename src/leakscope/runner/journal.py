@@ -1,7 +1,7 @@
 r"""The append-only journal of a run: one checked record per line.
 
 A line is canonical JSON with a sequence number and a checksum over the rest. Losing a record
-is always safe: the cell it spoke of is run again. Trusting a wrong one is not, hence the sums.
+is always safe: the cell it spoke of is run again. Trusting a wrong one is not, so each has a checksum.
 
     {"kind":"finish","key":"ab…","seq":7,"sha256":"…","status":"ok",…,"sum":"…"}\n
 """
@@ -62,7 +62,7 @@ def scan(data: bytes, *, source: str = "journal") -> Scan:
             return Scan((), 0, ())
         raise BadInputError(
             f"{source} does not begin as a leakscope journal (version 1) does; "
-            "use another directory, or move that file away to start this run afresh"
+            "use another directory, or move that file away to start this run again"
         )
     records: list[Record] = []
     damaged: list[int] = []

@@ -31,7 +31,7 @@ _LEFTOVER = re.compile(r"\.[0-9a-f]+\.[0-9a-f]+\.tmp")
 
 
 @dataclass(frozen=True)
-class Entry:
+class FinishedCell:
     """What the journal says of a finished cell."""
 
     sha256: str
@@ -66,7 +66,7 @@ class Ledger:
         except OSError as error:
             raise self._full(error) from error
 
-    def commit(self, cell: Cell, data: bytes, entry: Entry) -> None:
+    def commit(self, cell: Cell, data: bytes, entry: FinishedCell) -> None:
         """Store a finished cell: first the file, then the record that makes it count.
 
         Raises:
@@ -105,14 +105,14 @@ def cell_path(directory: Path, key: str) -> Path:
     return directory / CELLS / f"{key}{store.SUFFIX}"
 
 
-def entries_of(records: tuple[journal.Record, ...]) -> dict[str, Entry]:
+def entries_of(records: tuple[journal.Record, ...]) -> dict[str, FinishedCell]:
     """The finished cells in a journal; a later record of the same cell replaces an earlier one."""
     entries = {}
     for record in records:
         if record["kind"] != "finish":
             continue
         try:
-            entries[record["key"]] = Entry(
+            entries[record["key"]] = FinishedCell(
                 record["sha256"],
                 Status(record["status"]),
                 record["seconds"],
@@ -149,7 +149,7 @@ def _sweep_leftovers(cells: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def load_cell(directory: Path, key: str, entry: Entry) -> tuple[Cell, CellOutcome]:
+def load_cell(directory: Path, key: str, entry: FinishedCell) -> tuple[Cell, CellOutcome]:
     """Read one finished cell and check it against the journal."""
     path = cell_path(directory, key)
     try:

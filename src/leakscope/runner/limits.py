@@ -83,7 +83,7 @@ def release_memory() -> None:
 
 
 def reset_peak() -> None:
-    """Start measuring the peak afresh, so that a small cell does not inherit a big one's."""
+    """Start measuring the peak again, so that a small cell does not inherit a big one's."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

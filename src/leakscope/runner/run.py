@@ -10,7 +10,7 @@ from leakscope.errors import BadInputError
 from leakscope.runner import journal
 from leakscope.runner.cells import Cell, CellOutcome, Execute
 from leakscope.runner.dispatch import Dispatch
-from leakscope.runner.events import Event, Interrupts, Kind, OnEvent, ignore
+from leakscope.runner.events import Event, EventKind, Interrupts, OnEvent, ignore
 from leakscope.runner.ledger import JOURNAL, Ledger, entries_of, load_cell, open_ledger
 from leakscope.runner.limits import Limits
 from leakscope.types import Status
@@ -68,7 +68,7 @@ def run(
             more is tried once more alone with all of it, then has status `oom`.
         seconds: no cell but the first begins after so long; the running ones end, and the next call continues.
         retry_failed: also run cells again that ended in `error`, `timeout` or `oom`.
-        on_event: called with each `Event`; see `progress.show`.
+        on_event: called with each `Event`; see `show_events`.
 
     Raises:
         UsageError: another process runs this directory, or `execute` cannot be imported by workers.
@@ -102,7 +102,7 @@ def _split(
             why = f"it ended with status {entry.status}"
         if why:
             del ledger.entries[cell.key]
-            tell(Event(Kind.RERUN, len(done), len(cells), key=cell.key, name=cell.name, detail=why))
+            tell(Event(EventKind.RERUN, len(done), len(cells), key=cell.key, name=cell.name, detail=why))
         (done if cell.key in ledger.entries else todo).append(cell)
     return done, todo
 
@@ -115,7 +115,7 @@ def _report_repairs(ledger: Ledger, *, total: int, tell: OnEvent) -> None:
         repairs.append(f"cut {ledger.journal.torn_bytes} bytes of an unfinished record off the journal")
     repairs += [f"journal line {line} is damaged; its cell is run again" for line in ledger.journal.damaged_lines]
     for repair in repairs:
-        tell(Event(Kind.RECOVER, 0, total, detail=repair))
+        tell(Event(EventKind.RECOVER, 0, total, detail=repair))
 
 
 def _outcome(ledger: Ledger, cell: Cell) -> CellOutcome | None:
@@ -123,7 +123,7 @@ def _outcome(ledger: Ledger, cell: Cell) -> CellOutcome | None:
     return None if entry is None else load_cell(ledger.directory, cell.key, entry)[1]
 
 
-def finished(directory: Path) -> list[tuple[Cell, CellOutcome]]:
+def read_cells(directory: Path) -> list[tuple[Cell, CellOutcome]]:
     """Read all finished cells of a run directory, in the order of their keys, without running any.
 
     Raises:

@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def serve(pipe: Connection, execute: Execute, parent: int) -> None:
-    """Run cells from `pipe` until it closes. Entry point of the process."""
+    """Run cells from `pipe` until it closes. FinishedCell point of the process."""
     _die_with(parent)
     # Ctrl-C reaches the whole terminal group; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -89,7 +89,7 @@ def _answer(request: Mapping[str, Any], execute: Execute) -> tuple[dict[str, Any
 
 def _attempt(cell: Cell, execute: Execute) -> tuple[CellOutcome, bytes]:
     try:
-        outcome = _checked(execute(cell.spec))
+        outcome = _check_outcome(execute(cell.spec))
         return outcome, store.pack(cell, outcome)
     # Also SystemExit: whatever a cell does, it ends that cell and not the worker.
     except BaseException as error:
@@ -99,7 +99,7 @@ def _attempt(cell: Cell, execute: Execute) -> tuple[CellOutcome, bytes]:
         return outcome, store.pack(cell, outcome)
 
 
-def _checked(outcome: object) -> CellOutcome:
+def _check_outcome(outcome: object) -> CellOutcome:
     if not isinstance(outcome, CellOutcome):
         raise TypeError(f"execute must return a CellOutcome, got {type(outcome).__name__}")
     return outcome

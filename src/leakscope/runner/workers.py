@@ -87,17 +87,17 @@ class Worker:
                     continue
                 return self._receive(message)
         except _DEAD:
-            raise WorkerDied(self._ended()) from None
+            raise WorkerDied(self._describe_end()) from None
         # A child of the worker may hold the pipe open after the worker itself has died.
         if self._process.exitcode is not None and not self._pipe.poll():
-            raise WorkerDied(self._ended())
+            raise WorkerDied(self._describe_end())
         return None
 
     def _receive(self, message: dict[str, Any]) -> Answer:
         numbers = (message["seconds"], message["peak_mb"], message["measured"])
         return Answer(Status(message["status"]), *numbers, self._pipe.recv_bytes())
 
-    def _ended(self) -> str:
+    def _describe_end(self) -> str:
         # A closed pipe is seen a moment before the process itself is gone.
         self._process.join(timeout=5)
         code = self._process.exitcode

@@ -9,10 +9,9 @@ import torch
 from leakscope import progress
 from leakscope.attacks.fc_inversion import fc_inversion
 from leakscope.attacks.idlg import idlg
-from leakscope.cli.progress import count_steps
 from leakscope.client import share
 from leakscope.observation.observe import observe
-from leakscope.progress import show_progress
+from leakscope.progress import count_steps, show_progress
 from leakscope.testing import smallest_problem
 
 

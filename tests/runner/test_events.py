@@ -7,19 +7,20 @@ import io
 import pytest
 
 from leakscope.progress import span
-from leakscope.runner.events import Event, Kind
-from leakscope.runner.progress import show
+from leakscope.runner.events import Event, EventKind, show_events
 from leakscope.types import Status
 
 EVENTS = [
-    Event(Kind.RECOVER, 0, 4, detail="took over the lock of a process that has ended"),
-    Event(Kind.REUSE, 2, 4, key="a", name="dlg 0", status=Status.OK),
-    Event(Kind.REUSE, 2, 4, key="b", name="dlg 1", status=Status.OK),
-    Event(Kind.START, 2, 4, key="c", name="agic [bold]0\x1b[31m", left=62.0),
-    Event(Kind.RETRY, 2, 4, key="c", name="agic [bold]0\x1b[31m", detail="worker killed by SIGKILL"),
-    Event(Kind.START, 2, 4, key="c", name="agic [bold]0\x1b[31m", left=62.0),
-    Event(Kind.FINISH, 3, 4, key="c", name="agic [bold]0\x1b[31m", status=Status.DIVERGED, seconds=1.25, left=3661.0),
-    Event(Kind.START, 3, 4, key="d", name="idlg 0", left=2.0),
+    Event(EventKind.RECOVER, 0, 4, detail="took over the lock of a process that has ended"),
+    Event(EventKind.REUSE, 2, 4, key="a", name="dlg 0", status=Status.OK),
+    Event(EventKind.REUSE, 2, 4, key="b", name="dlg 1", status=Status.OK),
+    Event(EventKind.START, 2, 4, key="c", name="agic [bold]0\x1b[31m", left=62.0),
+    Event(EventKind.RETRY, 2, 4, key="c", name="agic [bold]0\x1b[31m", detail="worker killed by SIGKILL"),
+    Event(EventKind.START, 2, 4, key="c", name="agic [bold]0\x1b[31m", left=62.0),
+    Event(
+        EventKind.FINISH, 3, 4, key="c", name="agic [bold]0\x1b[31m", status=Status.DIVERGED, seconds=1.25, left=3661.0
+    ),
+    Event(EventKind.START, 3, 4, key="d", name="idlg 0", left=2.0),
 ]
 
 
@@ -31,7 +32,7 @@ class Terminal(io.StringIO):
 
 
 def shown(stream: io.StringIO, *, quiet: bool = False) -> str:
-    with show(stream, quiet=quiet) as listener:
+    with show_events(stream, quiet=quiet) as listener:
         for event in EVENTS:
             listener(event)
     return stream.getvalue()
@@ -63,7 +64,7 @@ def test_nothing_when_quiet() -> None:
 
 
 def test_standard_error_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with show() as listener:
+    with show_events() as listener:
         listener(EVENTS[0])
     assert capsys.readouterr().err == "recover: took over the lock of a process that has ended\n"
 

@@ -1,9 +1,8 @@
-"""Runs a cell for three steps on random pictures, to tell what all of it would cost.
+"""Runs one cell for three steps on random pictures, to tell what all cells like it would cost.
 
 Two runs of 3 and 6 steps are compared: what they share is set-up, what the second has more is
 three steps, one from each third of the schedule. No private example is read. Time is that of the
-processor: a worker has one thread, and a busy machine would make each short run a lottery. What the
-machine's other work costs is one ratio, taken over whole probes.
+processor: a worker has one thread, and a busy machine would make each short run a lottery.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import nn
 
 from leakscope import rng as random
@@ -29,20 +28,19 @@ from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import measure_utility
 from leakscope.matching.lockstep import LOCKSTEP_BYTES
 from leakscope.registry import attack_from_spec, defence_from_spec
+from leakscope.report.schema import Settings
 from leakscope.runner import CellOutcome, limits
 from leakscope.types import Batch, Status
 
 STEPS = 3
-# A warm-up above the first is the measurement; a warm run above the second is too.
+# A first run above the first is the measurement; a second run above the second is too.
 _TOO_SLOW_SECONDS, _SLOW_SECONDS = 3.0, 1.0
 _REPEATS, _REPEAT_SECONDS = 5, 0.5
 _TESTED = 256
 
 
-class Sample(BaseModel):
+class Sample(Settings):
     """A cell that stands for all that cost the same, and the shape of its data instead of the data."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cell: CellSpec = Field(discriminator="kind")
     shape: tuple[int, ...]
@@ -52,19 +50,9 @@ class Sample(BaseModel):
 
     def batch(self, count: int) -> Batch:
         """Random pictures and labels of the right shape."""
-        rng = random.generator(0, "probe")
+        rng = random.generator(0, "sample")
         labels = torch.randint(self.classes, (count,), generator=rng)
         return Batch(random.uniform((count, *self.shape), rng), labels)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Seconds before the first step and for each step, of a whole cell; memory on top of the process."""
-
-    fixed: float
-    step: float
-    mb: float
-    how: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,66 +63,66 @@ class _Timed:
     steps: float
 
 
-def probe(spec: Mapping[str, Any]) -> CellOutcome:
-    """Measure one sample; runs in a worker process."""
+def run_sample(spec: Mapping[str, Any]) -> CellOutcome:
+    """Measure one sample, in a worker process.
+
+    Seconds before the first step and for each step are those of a whole cell, memory is on top of the process.
+    """
     sample = Sample.model_validate(dict(spec))
     torch.manual_seed(0)
-    _warm()
+    _warm_up()
     limits.release_memory()
     limits.reset_peak()
     base = limits.peak_mb()
     wall, cpu = time.perf_counter(), time.process_time()
     try:
-        found = _attack(sample, sample.cell) if sample.cell.kind == "attack" else _training(sample, sample.cell)
+        cell = sample.cell
+        numbers, how = _sample_attack(sample, cell) if cell.kind == "attack" else _sample_training(sample, cell)
     except (KnowledgeError, UnsuitableError) as refusal:
         return CellOutcome(Status.REFUSED, {"error": str(refusal)})
-    times = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
-    numbers = {"fixed": found.fixed, "step": found.step, "mb": found.mb, "base_mb": base, **times}
-    return CellOutcome(Status.OK, {"how": found.how}, measured=numbers)
+    numbers |= {"base_mb": base, "wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    return CellOutcome(Status.OK, {"how": how}, measured=numbers)
 
 
-def attack_as_run(cell: AttackCellSpec) -> Attack:
+def adapt_attack(cell: AttackCellSpec) -> Attack:
     """The attack of a cell, adapted to the defence where the cell's attacker knows it."""
     attack, defence = attack_from_spec(cell.attack), defence_from_spec(cell.defence)
     return defence.adapt(attack) if cell.adaptive and defence is not None else attack
 
 
 @cache
-def _warm() -> None:
-    """Import and set up, once per process, what every cell uses: it is no cell's own cost."""
+def _warm_up() -> None:
+    """Import and set up, once per process, what every cell uses: no cell pays for it."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     batch = Batch(torch.rand(1, 1, 8, 8), torch.zeros(1, dtype=torch.long))
     run_cell(model, batch, attack_from_spec("inverting-gradients:steps=2"))
 
 
-def _attack(sample: Sample, cell: AttackCellSpec) -> Measured:
-    attack = attack_as_run(cell)
-    steps, restarts = attack.effort.steps, attack.effort.restarts or 1
-    run = partial(_attack_run, sample, cell, Subject(cell.subject).model())
-    starts = cell.victims * restarts
-    first, mb = _with_memory(lambda: run(steps=STEPS, victims=1, restarts=1))
+def _sample_attack(sample: Sample, cell: AttackCellSpec) -> tuple[dict[str, float], str]:
+    attack = adapt_attack(cell)
+    run = partial(_time_attack, sample, cell, Subject(cell.subject).model())
+    first, mb = _measure_memory(lambda: run(STEPS, victims=1, restarts=1))
     if first.seconds < _TOO_SLOW_SECONDS:
-        first = run(steps=STEPS, victims=1, restarts=1)
-    if first.seconds > _SLOW_SECONDS:
-        # Set-up counts as steps here: too high rather than too low.
-        step = first.seconds / first.steps * starts if steps else 0.0
-        return Measured(0.0 if steps else first.seconds * starts, step, mb, "measured on one victim only")
-    room = max(1, int(_SLOW_SECONDS / first.seconds))
-    victims = min(cell.victims, room)
-    at = partial(run, victims=victims, restarts=min(restarts, max(1, room // victims)))
-    scale = starts / (victims * min(restarts, max(1, room // victims)))
-    timed, mb = _with_memory(lambda: at(steps=STEPS))
-    if steps is None:
-        return Measured(timed.seconds * scale, 0.0, mb)
+        first = run(STEPS, victims=1, restarts=1)
+    slow, room = first.seconds > _SLOW_SECONDS, max(1, int(_SLOW_SECONDS / first.seconds))
+    victims, restarts = min(cell.victims, room), attack.effort.restarts or 1
+    together = min(restarts, max(1, room // victims))
+    at = partial(run, victims=victims, restarts=together)
+    scale = cell.victims * restarts / (victims * together)
+    how = "measured on one victim only" if slow else ""
+    timed, mb = (first, mb) if slow else _measure_memory(lambda: at(STEPS))
+    if attack.effort.steps is None:
+        return {"fixed": timed.seconds * scale, "step": 0.0, "mb": mb}, how
     if attack.runs_in_lockstep:
         # Memory grows with the runs, up to where the engine splits them.
         mb = min(mb * scale, max(mb, LOCKSTEP_BYTES / 1e6))
-    fixed, step = _fixed_and_step(lambda count: at(steps=count))
-    return Measured(fixed * scale, step * scale, mb)
+    # Where it is slow, set-up counts as steps: too high rather than too low.
+    fixed, step = (0.0, first.seconds / first.steps) if slow else _separate_set_up(at)
+    return {"fixed": fixed * scale, "step": step * scale, "mb": mb}, how
 
 
-def _attack_run(
-    sample: Sample, cell: AttackCellSpec, model: nn.Module, *, steps: int, victims: int, restarts: int
+def _time_attack(
+    sample: Sample, cell: AttackCellSpec, model: nn.Module, steps: int, *, victims: int, restarts: int
 ) -> _Timed:
     size = cell.batch_size
     examples = sample.batch(victims * size)
@@ -155,27 +143,27 @@ def _attack_run(
     seconds = time.process_time() - began
     # Every update that was attacked by itself: those of several rounds, unless the attack joins them.
     attacked = victims if found.scores is None else len(found.scores) / size
-    return _Timed(seconds, _steps_done(attack_as_run(cell), found.evaluations / attacked, asked=steps))
+    return _Timed(seconds, _count_steps(adapt_attack(cell), found.evaluations / attacked, asked=steps))
 
 
-def _steps_done(attack: Attack, evaluations: float, *, asked: int) -> float:
+def _count_steps(attack: Attack, evaluations: float, *, asked: int) -> float:
     """Steps a run really made: on random data L-BFGS often stops in the middle of its first one."""
     of_one = attack.with_effort(Effort(1, attack.effort.restarts, attempts=1)).effort.evaluations
     return min(asked, evaluations / of_one) if of_one and evaluations > 0 else asked
 
 
-def _training(sample: Sample, cell: TrainingCellSpec) -> Measured:
-    run = partial(_training_run, sample, cell, Subject(cell.subject).model())
+def _sample_training(sample: Sample, cell: TrainingCellSpec) -> tuple[dict[str, float], str]:
+    run = partial(_time_training, sample, cell, Subject(cell.subject).model())
+    first, mb = _measure_memory(lambda: run(STEPS))
     # The cell reads both sets whole.
-    held = 4 * (sample.train_size + sample.test_size) * math.prod(sample.shape) / 1e6
-    first, mb = _with_memory(lambda: run(STEPS))
+    mb += 4 * (sample.train_size + sample.test_size) * math.prod(sample.shape) / 1e6
     if first.seconds > _TOO_SLOW_SECONDS:
-        return Measured(0.0, first.seconds / STEPS, mb + held, "measured on the first 3 rounds only")
-    fixed, step = _fixed_and_step(run)
-    return Measured(fixed * max(1.0, sample.test_size / _TESTED), step, mb + held)
+        return {"fixed": 0.0, "step": first.seconds / STEPS, "mb": mb}, "measured on the first 3 rounds only"
+    fixed, step = _separate_set_up(run)
+    return {"fixed": fixed * max(1.0, sample.test_size / _TESTED), "step": step, "mb": mb}, ""
 
 
-def _training_run(sample: Sample, cell: TrainingCellSpec, model: nn.Module, rounds: int) -> _Timed:
+def _time_training(sample: Sample, cell: TrainingCellSpec, model: nn.Module, rounds: int) -> _Timed:
     options: dict[str, Any] = cell.training.model_dump(exclude={"examples"}) | {"rounds": rounds}
     defence = defence_from_spec(cell.defence)
     train = sample.batch(cell.training.clients * max(2, cell.training.batch_size))
@@ -184,8 +172,8 @@ def _training_run(sample: Sample, cell: TrainingCellSpec, model: nn.Module, roun
     return _Timed(time.process_time() - began, rounds)
 
 
-def _fixed_and_step(run: Callable[[int], _Timed]) -> tuple[float, float]:
-    """Set-up and one step, each the median of a few runs of 3 and 6 steps."""
+def _separate_set_up(run: Callable[[int], _Timed]) -> tuple[float, float]:
+    """Seconds of set-up and of one step, each the median of a few runs of 3 and 6 steps."""
     short, long = [run(STEPS)], [run(2 * STEPS)]
     while len(short) < _REPEATS and sum(one.seconds for one in (*short, *long)) < _REPEAT_SECONDS:
         short.append(run(STEPS))
@@ -193,12 +181,12 @@ def _fixed_and_step(run: Callable[[int], _Timed]) -> tuple[float, float]:
     few, many = (_Timed(median(one.seconds for one in runs), runs[0].steps) for runs in (short, long))
     more = many.steps - few.steps
     # Runs that stop before the third step, or that the machine disturbed, tell no difference.
-    told = more >= 1 and many.seconds > few.seconds
-    step = (many.seconds - few.seconds) / more if told else many.seconds / many.steps
+    clear = more >= 1 and many.seconds > few.seconds
+    step = (many.seconds - few.seconds) / more if clear else many.seconds / many.steps
     return max(0.0, few.seconds - few.steps * step), step
 
 
-def _with_memory(run: Callable[[], _Timed]) -> tuple[_Timed, float]:
+def _measure_memory(run: Callable[[], _Timed]) -> tuple[_Timed, float]:
     limits.release_memory()
     limits.reset_peak()
     base = limits.peak_mb()
