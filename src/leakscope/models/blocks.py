@@ -9,10 +9,10 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional
 
-from leakscope.models.plan import Activation, Plan
+from leakscope.models.plan import Activation, NetworkPlan
 
 Shortcut = Callable[[int, int, int], nn.Module]
-Block = Callable[[int, int, int], "BasicBlock | Bottleneck"]
+MakeBlock = Callable[[int, int, int], "BasicBlock | Bottleneck"]
 
 
 class PaddedShortcut(nn.Module):
@@ -108,7 +108,7 @@ class Trunk:
 class ResNet(nn.Module):
     """Normalise, stem, stages of blocks, global average, linear layer `fc`."""
 
-    def __init__(self, plan: Plan, trunk: Trunk) -> None:
+    def __init__(self, plan: NetworkPlan, trunk: Trunk) -> None:
         """Build the network; every stage but the first halves the side."""
         super().__init__()
         width = trunk.widths[0]
@@ -138,7 +138,7 @@ class ResNet(nn.Module):
         return self.fc(self.flatten(self.avgpool(hidden)))
 
 
-def _stage(make: Block, channels: int, *, width: int, depth: int, stride: int) -> nn.Sequential:
+def _stage(make: MakeBlock, channels: int, *, width: int, depth: int, stride: int) -> nn.Sequential:
     first = make(channels, width, stride)
     rest = [make(width * first.expansion, width, 1) for _ in range(depth - 1)]
     return nn.Sequential(first, *rest)

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from torch import nn
 
-from leakscope.models.plan import Plan, chain
+from leakscope.models.plan import NetworkPlan, chain
 
 _BEFORE_POOL = (64, 128, 128, 256, 256, 256)
 
 
-def convnet(plan: Plan) -> nn.Sequential:
+def convnet(plan: NetworkPlan) -> nn.Sequential:
     """Eight convolutions: 3,112,420 parameters for 100 classes at 32×32."""
     return _convnet(plan, after_pool=2)
 
 
-def convnet_9(plan: Plan) -> nn.Sequential:
+def convnet_9(plan: NetworkPlan) -> nn.Sequential:
     """Nine convolutions: 3,703,012 parameters for 100 classes at 32×32."""
     return _convnet(plan, after_pool=3)
 
 
-def _convnet(plan: Plan, *, after_pool: int) -> nn.Sequential:
+def _convnet(plan: NetworkPlan, *, after_pool: int) -> nn.Sequential:
     layers: list[tuple[str, nn.Module]] = []
     channels = plan.in_channels
     for number, width in enumerate(_BEFORE_POOL + (256,) * after_pool, start=1):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from leakscope.models.plan import Plan, chain
+from leakscope.models.plan import NetworkPlan, chain
 
 
-def mlp(plan: Plan) -> nn.Sequential:
+def mlp(plan: NetworkPlan) -> nn.Sequential:
     """Flatten, then one linear layer and activation per width in `plan.hidden`, then the classifier."""
     layers: list[tuple[str, nn.Module]] = [("flatten", nn.Flatten())]
     width = plan.in_channels * plan.height * plan.width

@@ -10,13 +10,13 @@ from collections import OrderedDict
 
 from torch import nn
 
-from leakscope.models.plan import Plan, chain
+from leakscope.models.plan import NetworkPlan, chain
 
 # Channels of each convolution; 0 is a pooling that halves the side.
 _LAYOUT = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 
 
-def vgg16(plan: Plan) -> nn.Sequential:
+def vgg16(plan: NetworkPlan) -> nn.Sequential:
     """Thirteen 3×3 convolutions in five groups, then 4096, 4096 and the classes."""
     features = nn.Sequential()
     channels, height, width = plan.in_channels, plan.height, plan.width
@@ -37,7 +37,7 @@ def vgg16(plan: Plan) -> nn.Sequential:
     )
 
 
-def _classifier(plan: Plan, width: int) -> nn.Sequential:
+def _classifier(plan: NetworkPlan, width: int) -> nn.Sequential:
     return nn.Sequential(
         OrderedDict[str, nn.Module](
             fc1=nn.Linear(width, 4096),
