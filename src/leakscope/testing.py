@@ -24,7 +24,7 @@ from leakscope.client import harden, share
 from leakscope.defence import Defence, Hardened
 from leakscope.errors import KnowledgeError
 from leakscope.metrics import guess_baseline, score
-from leakscope.metrics.contract import check_metric as check_metric
+from leakscope.metrics.metric import check_metric as check_metric
 from leakscope.models import build
 from leakscope.observation.observe import observe
 from leakscope.types import (

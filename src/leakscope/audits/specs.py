@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from leakscope.audits.config import AccuracyTraining
+from leakscope.picture_size import PictureSize
 from leakscope.report.schema import PlannedAttack
 from leakscope.runner import Cell
-from leakscope.types import LocalTraining, PictureSize
+from leakscope.types import LocalTraining
 from leakscope.version import __version__
 
 NONE = "none"

@@ -19,7 +19,8 @@ from leakscope.data.own import is_function, is_own
 from leakscope.data.source import Source
 from leakscope.errors import BadInputError, MissingDataError
 from leakscope.models import load_network
-from leakscope.types import Batch, height_width
+from leakscope.picture_size import height_width
+from leakscope.types import Batch
 from leakscope.user_code import is_code
 
 # Normalisation constants the reference networks know by the name of a data set.

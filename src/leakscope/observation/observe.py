@@ -14,8 +14,8 @@ from leakscope.networks import Settled, batch_statistics, find_head, freeze, noi
 from leakscope.observation.checks import as_precise, check_fits, check_not_zero, not_shared
 from leakscope.observation.consistency import contradictions, suspicions
 from leakscope.observation.scenario import RECIPE, TRAINING, Scenario, get_scenario
-from leakscope.tasks import Classification, Task
-from leakscope.types import Batch, Knowledge, Loss, Observation, OutputLoss, SealedUpdate, SharedUpdate, Tensors
+from leakscope.tasks import Classification, OutputLoss, Task
+from leakscope.types import Batch, Knowledge, Loss, Observation, SealedUpdate, SharedUpdate, Tensors
 
 if TYPE_CHECKING:
     from leakscope.defence import Hardened
