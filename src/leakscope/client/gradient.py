@@ -128,13 +128,13 @@ def example_gradients(model: nn.Module, parameters: Tensors, batch: Batch, *, lo
     fixed = detach(parameters)
     try:
         with twice_differentiable(model):
-            return _vectorised(model, fixed, batch, loss)
+            return _vectorise(model, fixed, batch, loss)
     except RuntimeError:
         # Some layers (recurrent ones, control flow that reads values) and some memories allow only this.
         return _one_by_one(model, fixed, batch, loss)
 
 
-def _vectorised(model: nn.Module, parameters: Tensors, batch: Batch, loss: TrainingLoss) -> dict[str, Tensor]:
+def _vectorise(model: nn.Module, parameters: Tensors, batch: Batch, loss: TrainingLoss) -> dict[str, Tensor]:
     def of_one(weights: dict[str, Tensor], inputs: Tensor, target: Tensor) -> Tensor:
         return loss(run_network(model, weights, inputs[None]), target[None])
 

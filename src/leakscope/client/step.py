@@ -86,7 +86,7 @@ class ClientStep:
                 tensors = train(leaves(model), rule, local=self.local, order=order, create_graph=False)
             kind = "gradient" if self.local is None else "delta"
             update = self._finish(SharedUpdate(kind, self._public(detach(tensors)), len(batch), self.local), rng)
-        return ClientRun(update, passes.trained(), order)
+        return ClientRun(update, passes.collect(), order)
 
     def _gradient(self, context: StepContext) -> dict[str, Tensor]:
         model, parameters, mine = context.model, context.parameters, context.batch
@@ -149,7 +149,7 @@ class Passes:
         self._used.append((chosen, given))
         return given
 
-    def trained(self) -> tuple[Batch, ...]:
+    def collect(self) -> tuple[Batch, ...]:
         """One batch per pass, or none where nothing was changed.
 
         Targets are those trained with while there is one of the private form per example; mixed or

@@ -102,7 +102,7 @@ def _small_int(text: str) -> int:
 
 
 def _no_number(text: str) -> int:
-    raise ValueError(f"the number {text[:20]} is no integer")
+    raise ValueError(f"the number {text[:20]} is not an integer")
 
 
 def _metadata(source: ByteSource, value: object) -> dict[str, str]:

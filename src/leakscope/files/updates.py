@@ -77,7 +77,7 @@ def load_update(
     return delta(earlier, tensors, local=local, num_examples=num_examples)
 
 
-def declared_kind(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> Kind | None:
+def read_kind(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> Kind | None:
     """What an update file says it holds; None for plain tensors, which say nothing."""
     with open_source(path, budget_mb=budget_mb) as source:
         loaded, metadata = read_any(source)

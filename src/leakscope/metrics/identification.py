@@ -42,11 +42,11 @@ def label_accuracy(predicted: Tensor, truth: Tensor) -> float:
     """
     if len(truth) == 0:
         raise BadInputError("label_accuracy needs at least one true label, got none")
-    common = _counted(predicted) & _counted(truth)
+    common = _count(predicted) & _count(truth)
     return sum(common.values()) / len(truth)
 
 
-def _counted(labels: Tensor) -> Counter[tuple[float, ...]]:
+def _count(labels: Tensor) -> Counter[tuple[float, ...]]:
     return Counter(tuple(row) for row in labels.unsqueeze(-1).flatten(1).tolist())
 
 
@@ -84,7 +84,7 @@ def identify(
         >>> identify(images * 0.6, images).rate
         1.0
     """
-    assignment = _checked(assignment, len(reconstruction), truth=truth)
+    assignment = _check_assignment(assignment, len(reconstruction), truth=truth)
     pool = truth if distractors is None else torch.cat([truth, distractors.to(truth)])
     if len(pool) < 2:
         raise BadInputError("identify needs at least two images to tell apart, got one; pass distractors")
@@ -99,7 +99,7 @@ def identify(
     return Identification(correct, rank, rate=float(correct.float().mean()), chance=1 / len(pool))
 
 
-def _checked(assignment: Tensor | None, count: int, *, truth: Tensor) -> Tensor:
+def _check_assignment(assignment: Tensor | None, count: int, *, truth: Tensor) -> Tensor:
     if assignment is None:
         assignment = torch.arange(count, device=truth.device)
     if len(assignment) != len(truth):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from leakscope.metrics.metric import Metric
-from leakscope.metrics.pairs import compute_dtype, paired, to_unit_range
+from leakscope.metrics.pairs import compute_dtype, prepare_pair, to_unit_range
 from leakscope.rng import generator, uniform
 from leakscope.types import Batch
 
@@ -24,13 +24,13 @@ def mse(reconstruction: Tensor, truth: Tensor) -> Tensor:
     Returns:
         [n], between 0 and 1.
     """
-    left, right = paired(reconstruction, truth)
+    left, right = prepare_pair(reconstruction, truth)
     return (left - right).square().flatten(1).mean(1)
 
 
 def mae(reconstruction: Tensor, truth: Tensor) -> Tensor:
     """Mean absolute error per example of values clamped to [0, 1]."""
-    left, right = paired(reconstruction, truth)
+    left, right = prepare_pair(reconstruction, truth)
     return (left - right).abs().flatten(1).mean(1)
 
 
@@ -69,7 +69,7 @@ def guess_baseline(truth: Batch, seed: int = 0) -> Tensor:
     """PSNR [n] of the better of two blind guesses: plain mid-grey, and uniform noise.
 
     Mid-grey alone reaches at least 6.02 dB on any picture and often 12 dB, so a number below
-    this line is no reconstruction, whatever its sign.
+    this line is not a reconstruction, whatever its sign.
 
     Args:
         truth: The private examples.

@@ -16,7 +16,7 @@ from leakscope.federated.training import _evaluate
 from leakscope.matching.labels.rules import infer_labels
 from leakscope.observation.consistency import REVERSED
 from leakscope.observation.observe import observe
-from leakscope.tasks import Classification, CTCText, Tabular
+from leakscope.tasks import Classification, CTCText, OutputLoss, Tabular
 from leakscope.tensors import scale
 from leakscope.types import Batch, LocalTraining, SharedUpdate
 from tiny import batch_of, convolutional, dense, shared
@@ -137,7 +137,7 @@ def test_what_the_client_keeps_is_not_observed():
     seen = observe(Hardened(client, server, loss=own_loss), update, truth=batch)
     assert type(seen.model) is type(server)
     assert torch.equal(seen.model[1].weight, server[1].weight)
-    assert seen.loss is own_loss
+    assert seen.loss == OutputLoss(own_loss)
     assert observe(Hardened(client, server), update, truth=batch).loss is functional.cross_entropy
 
 
