@@ -52,9 +52,14 @@ class Setting:
 
 
 def settings(
-    modes: Sequence[Mode], signs: Sequence[bool], betas: Sequence[float], norms: Sequence[BatchNorm], *,
-    schedule: Schedule, steps: int,
-) -> Iterator[Setting]:  # fmt: skip
+    modes: Sequence[Mode],
+    signs: Sequence[bool],
+    betas: Sequence[float],
+    norms: Sequence[BatchNorm],
+    *,
+    schedule: Schedule,
+    steps: int,
+) -> Iterator[Setting]:
     """All combinations, without those that coincide: at β = 1 only leaving tensors out changes anything."""
     for norm, beta, mode, signed in product(norms, betas, modes, signs):
         if beta != 1 or norm in ("as-conv", "excluded"):
@@ -90,9 +95,13 @@ def run(setting: Setting, images: Sequence[int], *, seed: int, out: Path) -> Non
     with out.open("a") as stream:
         for index, batch, one in zip(images, victims, found, strict=True):
             line = asdict(setting) | {
-                "image": index, "seed": seed, "psnr": float(ls.score(one, batch).psnr[0]), "loss": one.loss,
-                "status": str(one.status), "seconds": round(seconds, 1),
-            }  # fmt: skip
+                "image": index,
+                "seed": seed,
+                "psnr": float(ls.score(one, batch).psnr[0]),
+                "loss": one.loss,
+                "status": str(one.status),
+                "seconds": round(seconds, 1),
+            }
             stream.write(json.dumps(line) + "\n")
 
 

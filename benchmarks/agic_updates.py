@@ -52,9 +52,12 @@ def fedavg(name: str, *, steps: int, victims: int, local_steps: Sequence[int]) -
             seen = ls.observe(model, update, scenario="A", truth=batch)
             quick, brief = timed(agic(steps=steps), seen, victim)
             slow, long = timed(inverting_gradients(steps=steps, replay="simulate"), seen, victim)
-            print(f"{name}, {count} steps of 1, victim {victim}: agic {statistics.mean(psnr(quick, batch)):.2f} dB "
-                  f"{brief:.0f} s; simulated {statistics.mean(psnr(slow, batch)):.2f} dB {long:.0f} s; "
-                  f"{long / brief:.1f}×; {quick.notes[-1]}", flush=True)  # fmt: skip
+            print(
+                f"{name}, {count} steps of 1, victim {victim}: agic {statistics.mean(psnr(quick, batch)):.2f} dB "
+                f"{brief:.0f} s; simulated {statistics.mean(psnr(slow, batch)):.2f} dB {long:.0f} s; "
+                f"{long / brief:.1f}×; {quick.notes[-1]}",
+                flush=True,
+            )
 
 
 def small_convnet(seed: int) -> nn.Module:
@@ -94,8 +97,11 @@ def epochs(*, steps: int, victims: int, size: int, beta: float | None, tv: float
         alone = [attack.reconstruct(one, victim) for one in seen]
         values = [statistics.mean(psnr(found, batch)) for found in (*alone, both.joint)]
         gains.append(values[2] - max(values[:2]))
-        print(f"victim {victim}: first {values[0]:.2f} dB, later {values[1]:.2f} dB, both {values[2]:.2f} dB; "
-              f"members {both.members}", flush=True)  # fmt: skip
+        print(
+            f"victim {victim}: first {values[0]:.2f} dB, later {values[1]:.2f} dB, both {values[2]:.2f} dB; "
+            f"members {both.members}",
+            flush=True,
+        )
     print(f"median gain over the better single update {statistics.median(gains):.2f} dB")
 
 
@@ -115,8 +121,7 @@ def main() -> None:
     if chosen.part == "fedavg":
         fedavg(chosen.model, steps=chosen.steps or 60, victims=chosen.victims or 2, local_steps=chosen.local_steps)
     else:
-        epochs(steps=chosen.steps or 300, victims=chosen.victims or 6, size=chosen.size, beta=chosen.beta,
-               tv=chosen.tv)  # fmt: skip
+        epochs(steps=chosen.steps or 300, victims=chosen.victims or 6, size=chosen.size, beta=chosen.beta, tv=chosen.tv)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,10 @@ def row(title: str, attack: Attack, pairs: Sequence[tuple[Observation, Batch]], 
     began = time.perf_counter()
     psnr, found, own = attack_all(attack, pairs)
     above = sum(value > bar for value in psnr)
-    print(f"{title}: median {statistics.median(psnr):.1f} dB, {above} of {len(psnr)} above {bar:g} dB, "
-          f"losses are their iterates' own: {own}, {time.perf_counter() - began:.0f} s")  # fmt: skip
+    print(
+        f"{title}: median {statistics.median(psnr):.1f} dB, {above} of {len(psnr)} above {bar:g} dB, "
+        f"losses are their iterates' own: {own}, {time.perf_counter() - began:.0f} s"
+    )
     print(
         "   ", " ".join(f"{value:.1f}" for value in psnr), "|", " ".join(str(one.status) for one in found), flush=True
     )

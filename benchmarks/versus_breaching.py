@@ -120,7 +120,7 @@ def label(network: str, args: argparse.Namespace) -> str:
 
 def progress(network: str, number: int, setting: str, pair: Pair) -> None:
     """Print one plain line per finished pair, so that a long run is seen to move."""
-    ours = f"leakscope there after {pair.ours:.1f} s" if pair.comparable else "which is no recovery"
+    ours = f"leakscope there after {pair.ours:.1f} s" if pair.comparable else "which is not a recovery"
     final = f"leakscope's own end {pair.leakscope['psnr']:.1f} dB"
     theirs = f"breaching {pair.target:.1f} dB in {pair.breaching[pair.clock]:.0f} s"
     print(f"{network} victim {number}, {setting}: {theirs}, {ours}; {final}", file=sys.stderr, flush=True)

@@ -98,7 +98,7 @@ def labels(size: int, *, bar: float):
         for name in ("lenet-dlg", "convnet", "resnet20-4"):
             rng = torch.Generator().manual_seed(size)
             for trial in range(8):
-                # With repeats: indices are drawn anew, and batches of 8 out of 10 classes repeat by themselves.
+                # With repeats: indices are drawn again, and batches of 8 out of 10 classes repeat by themselves.
                 indices = torch.randint(0, 800, (size,), generator=rng).tolist()
                 private = cifar10(*indices)
                 guess = ls.infer_labels(seen_by(named(name)(trial), private)).labels
@@ -128,8 +128,10 @@ def agic_fedavg(say: Say) -> Measured:
             seconds.append(time.process_time() - began)
         gains.append(quality[0] - quality[1])
         ratios.append(seconds[1] / seconds[0])
-        say(f"    batch {victim}: agic {quality[0]:.1f} dB {seconds[0]:.0f} s, simulated {quality[1]:.1f} dB "
-            f"{seconds[1]:.0f} s")  # fmt: skip
+        say(
+            f"    batch {victim}: agic {quality[0]:.1f} dB {seconds[0]:.0f} s, simulated {quality[1]:.1f} dB "
+            f"{seconds[1]:.0f} s"
+        )
     holds = median(gains) >= -0.5 and median(ratios) >= 3
     note = "values are AGIC minus simulation; faster by " + ", ".join(f"{ratio:.1f}×" for ratio in ratios)
     return Measured(tuple(gains), holds, note)
@@ -187,28 +189,77 @@ ROWS: tuple[Row, ...] = (
     Row("cpl", "sigmoid LeNet, CIFAR-10", _CHANCE, above_chance(_short("cpl"), named("lenet-dlg"))),
     Row("grnn", "GRNN's LeNet, CIFAR-100, batch 1", "median ≥ 30 dB, every label", grnn("grnn")),
     Row("grnn-refined", "GRNN's LeNet, CIFAR-100, batch 1", "median ≥ 30 dB, every label", grnn("grnn-refined")),
-    Row("inverting-gradients", "ConvNet, CIFAR-10, 100 steps", _CHANCE,
-        above_chance(_short("inverting-gradients", steps=100), named("convnet", normalise="cifar10"), scenario="C")),
+    Row(
+        "inverting-gradients",
+        "ConvNet, CIFAR-10, 100 steps",
+        _CHANCE,
+        above_chance(_short("inverting-gradients", steps=100), named("convnet", normalise="cifar10"), scenario="C"),
+    ),
     # These need hours behind a convolutional network; shorter runs end below a blind guess there.
-    *(Row(name, "MLP, CIFAR-10", _CHANCE,
-          above_chance(_short(name, **options), named("mlp", normalise="cifar10"), scenario="A"))
-      for name, options in (("adam-cosine", {"steps": 600}), ("adam-l1", {"steps": 600}), ("adam-l2", {"steps": 600}),
-                            ("sgd-cosine", {"steps": 1200}), ("lbfgs-cosine", {"steps": 50, "restarts": 2}),
-                            ("lbfgs-l2", {}), ("dlg-adam", {"steps": 1000}))),
-    Row("gradinversion", "small ConvNet, CIFAR-10, batch 2", _CHANCE,
-        above_chance(_short("gradinversion", steps=300), small_convnet, batch=2, scenario="C")),
-    Row("geng", "sigmoid LeNet, CIFAR-10, 4 full-batch steps", _CHANCE,
-        above_chance(_short("geng", steps=100), named("lenet-dlg"), scenario="C",
-                     local=lambda: ls.LocalTraining(lr=1e-3, steps=4, batch_size=1))),
-    Row("gias", "sigmoid LeNet, CIFAR-10, trained prior", _CHANCE,
-        above_chance(_with_prior("gias", latent_steps=100, weight_steps=200), named("lenet-dlg"), scenario="C")),
-    Row("ggl", "sigmoid LeNet, CIFAR-10, trained prior, 150 generations of 20", _CHANCE,
-        above_chance(_with_prior("ggl", steps=150, population=20), named("lenet-dlg"), scenario="C")),
-    Row("agic", "small ConvNet, CIFAR-10, 4 steps of 1", _CHANCE,
-        above_chance(_short("agic"), small_convnet, batch=4, scenario="B",
-                     local=lambda: ls.LocalTraining(lr=1e-4, steps=4, batch_size=1))),
-    Row("agic-fedavg", "ConvNet, 4 steps of 1, rate 1e-4, 60 steps, 4 batches",
-        "within 0.5 dB of the simulation, ≥ 3× faster", agic_fedavg),
+    *(
+        Row(
+            name,
+            "MLP, CIFAR-10",
+            _CHANCE,
+            above_chance(_short(name, **options), named("mlp", normalise="cifar10"), scenario="A"),
+        )
+        for name, options in (
+            ("adam-cosine", {"steps": 600}),
+            ("adam-l1", {"steps": 600}),
+            ("adam-l2", {"steps": 600}),
+            ("sgd-cosine", {"steps": 1200}),
+            ("lbfgs-cosine", {"steps": 50, "restarts": 2}),
+            ("lbfgs-l2", {}),
+            ("dlg-adam", {"steps": 1000}),
+        )
+    ),
+    Row(
+        "gradinversion",
+        "small ConvNet, CIFAR-10, batch 2",
+        _CHANCE,
+        above_chance(_short("gradinversion", steps=300), small_convnet, batch=2, scenario="C"),
+    ),
+    Row(
+        "geng",
+        "sigmoid LeNet, CIFAR-10, 4 full-batch steps",
+        _CHANCE,
+        above_chance(
+            _short("geng", steps=100),
+            named("lenet-dlg"),
+            scenario="C",
+            local=lambda: ls.LocalTraining(lr=1e-3, steps=4, batch_size=1),
+        ),
+    ),
+    Row(
+        "gias",
+        "sigmoid LeNet, CIFAR-10, trained prior",
+        _CHANCE,
+        above_chance(_with_prior("gias", latent_steps=100, weight_steps=200), named("lenet-dlg"), scenario="C"),
+    ),
+    Row(
+        "ggl",
+        "sigmoid LeNet, CIFAR-10, trained prior, 150 generations of 20",
+        _CHANCE,
+        above_chance(_with_prior("ggl", steps=150, population=20), named("lenet-dlg"), scenario="C"),
+    ),
+    Row(
+        "agic",
+        "small ConvNet, CIFAR-10, 4 steps of 1",
+        _CHANCE,
+        above_chance(
+            _short("agic"),
+            small_convnet,
+            batch=4,
+            scenario="B",
+            local=lambda: ls.LocalTraining(lr=1e-4, steps=4, batch_size=1),
+        ),
+    ),
+    Row(
+        "agic-fedavg",
+        "ConvNet, 4 steps of 1, rate 1e-4, 60 steps, 4 batches",
+        "within 0.5 dB of the simulation, ≥ 3× faster",
+        agic_fedavg,
+    ),
     Row("agic-epochs", "small ConvNet, 2 images, two rounds", "two updates better than one", agic_epochs),
     Row("policy-aware", "ConvNet, policy 3-1-7, 80 steps", "≥ naive + 2 dB", policy_aware),
-)  # fmt: skip
+)

@@ -62,7 +62,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure claims again.")
     parser.add_argument("group", nargs="?", default="attacks", choices=("attacks",))
     parser.add_argument("--only", nargs="+", help="names of rows")
-    parser.add_argument("--again", action="store_true", help="measure finished rows anew")
+    parser.add_argument("--again", action="store_true", help="measure finished rows again")
     parser.add_argument("--list", action="store_true", help="list the claims")
     return parser.parse_args()
 

@@ -19,7 +19,7 @@ import leakscope as ls
 from leakscope.attack import Attack
 from leakscope.matching.candidates.prior_files import save_prior
 from leakscope.metrics import guess_baseline
-from leakscope.priors import Recipe, Trainer
+from leakscope.priors import Trainer, TrainingSettings
 from leakscope.types import Batch, Observation
 from reproductions.rows import Measured, Say, median_at_least
 
@@ -87,7 +87,7 @@ def above_chance(
 def public_prior() -> Path:
     """A generator trained on the training part of CIFAR-10, as an attacker would; victims are test images."""
     images = ls.data.load("cifar10", split="train", count=5_000, seed=0).inputs
-    trainer = Trainer(images, Recipe(latent=64, epochs=8))
+    trainer = Trainer(images, TrainingSettings(latent=64, epochs=8))
     for _ in trainer.run():
         pass
     path = Path(tempfile.mkdtemp(prefix="leakscope-")) / "prior.safetensors"

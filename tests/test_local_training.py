@@ -136,8 +136,15 @@ def test_the_total_rate_of_plain_sgd_is_rate_times_steps_to_the_last_bit():
 def test_settings_leave_defaults_out_and_build_the_same_value_again():
     assert LocalTraining(0.1).settings() == {"lr": 0.1, "steps": 1, "batch_size": 1}
     rich = LocalTraining(
-        0.1, epochs=2, batch_size=4, optimiser="adamw", betas=(0.8, 0.99), weight_decay=0.01, shuffle=True,
-        schedule="cosine", final_fraction=0.1,
-    )  # fmt: skip
+        0.1,
+        epochs=2,
+        batch_size=4,
+        optimiser="adamw",
+        betas=(0.8, 0.99),
+        weight_decay=0.01,
+        shuffle=True,
+        schedule="cosine",
+        final_fraction=0.1,
+    )
     assert LocalTraining(**json.loads(json.dumps(rich.settings()))) == rich
     assert "steps" not in rich.settings()

@@ -105,9 +105,16 @@ def test_options_that_cannot_run_are_refused_when_built(spec):
 
 @pytest.mark.parametrize(
     "spec",
-    ["prune:fraction=1", "prune:fraction=-0.1", "prune:fraction=x", "clip:norm=0", "gaussian-noise:sigma=-1",
-     "laplacian-noise:scale=inf", "gaussian-noise:sigma=x"],
-)  # fmt: skip
+    [
+        "prune:fraction=1",
+        "prune:fraction=-0.1",
+        "prune:fraction=x",
+        "clip:norm=0",
+        "gaussian-noise:sigma=-1",
+        "laplacian-noise:scale=inf",
+        "gaussian-noise:sigma=x",
+    ],
+)
 def test_impossible_defences_are_refused_when_built(spec):
     with pytest.raises(UsageError, match=spec.split(":")[0]):
         registry.defence_from_spec(spec)

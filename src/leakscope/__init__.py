@@ -50,11 +50,13 @@ _HOMES = {
     "audit": "audits.audit",
     "get_attack": "registry",
     "get_defence": "registry",
+    **dict.fromkeys(("AuditResult", "Scores", "Status"), "results"),
     "observe": "observation",
     **dict.fromkeys(
-        ("AuditResult", "Batch", "Knowledge", "LocalTraining", "Observation", "Reconstruction", "Scores",
-         "SealedUpdate", "SharedUpdate", "Status"), "types"),
-}  # fmt: skip
+        ("Batch", "Knowledge", "LocalTraining", "Observation", "Reconstruction", "SealedUpdate", "SharedUpdate"),
+        "types",
+    ),
+}
 
 __all__ = [
     "AuditResult",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Generator, Tensor, nn
@@ -83,3 +83,18 @@ class Defence(ABC):
     @abstractmethod
     def adapt(self, attack: Attack) -> Attack:
         """`attack` as run by someone who knows this defence; still that attack."""
+
+
+class UpdateDefence(Defence):
+    """Rewrites the tensors of a finished update; what else belongs to the update stays."""
+
+    def hooks(self) -> ClientHooks:
+        """Act on the finished update alone."""
+        return ClientHooks(update=self._update)
+
+    @abstractmethod
+    def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
+        """What is shared instead of `tensors`, by the same names."""
+
+    def _update(self, update: SharedUpdate, rng: Generator) -> SharedUpdate:
+        return replace(update, tensors=self.rewrite(update.tensors, rng))

@@ -25,12 +25,12 @@ def generator(seed: int, *path: object) -> Generator:
 
 def normal(shape: tuple[int, ...], rng: Generator, *, like: Tensor | None = None) -> Tensor:
     """Standard normal numbers, on the device and in the dtype of `like`."""
-    return _placed(torch.randn(shape, generator=rng, dtype=torch.float64), like)
+    return _place(torch.randn(shape, generator=rng, dtype=torch.float64), like)
 
 
 def uniform(shape: tuple[int, ...], rng: Generator, *, like: Tensor | None = None) -> Tensor:
     """Uniform numbers in [0, 1), on the device and in the dtype of `like`."""
-    return _placed(torch.rand(shape, generator=rng, dtype=torch.float64), like)
+    return _place(torch.rand(shape, generator=rng, dtype=torch.float64), like)
 
 
 def normal_like(tensor: Tensor, rng: Generator) -> Tensor:
@@ -43,8 +43,8 @@ def laplace_like(tensor: Tensor, rng: Generator) -> Tensor:
     shape = tuple(tensor.shape)
     first = torch.empty(shape, dtype=torch.float64).exponential_(generator=rng)
     second = torch.empty(shape, dtype=torch.float64).exponential_(generator=rng)
-    return _placed(first - second, tensor)
+    return _place(first - second, tensor)
 
 
-def _placed(values: Tensor, like: Tensor | None) -> Tensor:
+def _place(values: Tensor, like: Tensor | None) -> Tensor:
     return values.float() if like is None else values.to(device=like.device, dtype=like.dtype)

@@ -24,7 +24,7 @@ from leakscope.client import harden, share
 from leakscope.defence import Defence, Hardened
 from leakscope.errors import KnowledgeError
 from leakscope.metrics import guess_baseline, score
-from leakscope.metrics.contract import check_metric as check_metric
+from leakscope.metrics.metric import check_metric as check_metric
 from leakscope.models import build
 from leakscope.observation.observe import observe
 from leakscope.types import (
@@ -85,7 +85,7 @@ def check_attack(
     update = share(given.model, given.batch, seed=1)
     assert isinstance(update, SharedUpdate)
     seen = observe(given.model, update, scenario=scenario, truth=given.batch)
-    with _untouched(seen):
+    with _assert_untouched(seen):
         first = attack.reconstruct(seen, seed=5)
         second = attack.reconstruct(seen, seed=5)
     _check_reconstruction(attack, seen, first)
@@ -127,7 +127,7 @@ def _check_revision(attack: Attack) -> None:
 
 
 def _check_attack_value(attack: Attack) -> None:
-    assert isinstance(attack, Attack), f"{attack!r} is no leakscope.attack.Attack"
+    assert isinstance(attack, Attack), f"{attack!r} is not a leakscope.attack.Attack"
     assert attack.name, "an attack needs a name"
     assert attack.paper, f"{attack.name}: an attack needs its paper"
     assert all(isinstance(item, Knowledge) for item in attack.needs), f"{attack.name}: needs must hold Knowledge"
@@ -171,14 +171,14 @@ def check_defence(defence: Defence, *, problem: ContractProblem | None = None, m
     model = harden(given.model, defence, seed=2)
     changed = model.client is not given.model
     assert changed == defence.changes_network, f"{name}: changes_network must be {changed}"
-    plain = observe(given.model, _shared(given.model, given.batch), scenario="A", truth=given.batch)
-    with _untouched(plain, batch=given.batch):
+    plain = observe(given.model, _share(given.model, given.batch), scenario="A", truth=given.batch)
+    with _assert_untouched(plain, batch=given.batch):
         update = share(model, given.batch, defence=defence, seed=2)
         again = share(model, given.batch, defence=defence, seed=2)
     if isinstance(update, SealedUpdate):
         return
     assert isinstance(again, SharedUpdate)
-    _check_same_form(name, _shared(model, given.batch), update)
+    _check_same_form(name, _share(model, given.batch), update)
     for key, value in update.tensors.items():
         assert torch.equal(value, again.tensors[key]), f"{name}: the same seed gave different updates"
     assert isinstance(defence.adapt(idlg()), Attack), f"{name}: adapt must return an attack"
@@ -189,9 +189,8 @@ def _check_same_form(name: str, plain: SharedUpdate, update: SharedUpdate) -> No
     assert update.kind == plain.kind, f"{name}: changed the kind of update to {update.kind}"
     assert update.tensors.keys() <= plain.tensors.keys(), f"{name}: shares tensors that the model does not have"
     for key, value in update.tensors.items():
-        same = (value.shape, value.dtype, value.device) == (
-            plain.tensors[key].shape, plain.tensors[key].dtype, plain.tensors[key].device,
-        )  # fmt: skip
+        usual = plain.tensors[key]
+        same = (value.shape, value.dtype, value.device) == (usual.shape, usual.dtype, usual.device)
         assert same, f"{name}: changed shape, dtype or device of {key!r}"
 
 
@@ -200,7 +199,7 @@ def _check_lowers(
 ) -> None:
     attack = idlg(steps=30, retries=0)
     reached = []
-    for network, shared in ((given.model, _shared(given.model, given.batch)), (model.server, update)):
+    for network, shared in ((given.model, _share(given.model, given.batch)), (model.server, update)):
         seen = observe(network, shared, scenario="A", truth=given.batch)
         reached.append(float(score(attack.reconstruct(seen, seed=4), given.batch).psnr.min()))
     assert reached[1] <= reached[0] - margin_db, (
@@ -218,14 +217,14 @@ def _check_crosses(name: str, value: object) -> None:
     assert repr(copied) == repr(value), f"{name}: its repr depends on more than its value"
 
 
-def _shared(model: nn.Module | Hardened, batch: Batch) -> SharedUpdate:
+def _share(model: nn.Module | Hardened, batch: Batch) -> SharedUpdate:
     update = share(model, batch, seed=2)
     assert isinstance(update, SharedUpdate)
     return update
 
 
 @contextmanager
-def _untouched(seen: Observation, *, batch: Batch | None = None) -> Iterator[None]:
+def _assert_untouched(seen: Observation, *, batch: Batch | None = None) -> Iterator[None]:
     """Assert that the block changes no tensor, mode, hook, gradient or global random state."""
     before = _snapshot(seen, batch)
     hooks = _hooks(seen.model)

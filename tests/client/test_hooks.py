@@ -59,9 +59,11 @@ def test_the_hooks_of_a_step_run_in_order_and_the_update_comes_last():
         return update
 
     defence = hooked(
-        batch=batch_hook, example_gradients=gradients_hook("examples"), gradient=gradients_hook("mean"),
+        batch=batch_hook,
+        example_gradients=gradients_hook("examples"),
+        gradient=gradients_hook("mean"),
         update=update_hook,
-    )  # fmt: skip
+    )
     run_client(dense(), batch_of([1, 0, 3]), defence=defence, local=LocalTraining(0.1, steps=2, batch_size=2))
     per_step = [["batch", ("examples", step, 2), ("mean", step, 2)] for step in (0, 1)]
     assert calls == [*per_step[0], *per_step[1], "update"]

@@ -36,9 +36,13 @@ def torch_optimiser(local: LocalTraining, parameters) -> torch.optim.Optimizer:
     parameters = list(parameters)
     if local.optimiser == "sgd":
         return torch.optim.SGD(
-            parameters, lr=local.lr, momentum=local.momentum, dampening=local.dampening, nesterov=local.nesterov,
+            parameters,
+            lr=local.lr,
+            momentum=local.momentum,
+            dampening=local.dampening,
+            nesterov=local.nesterov,
             weight_decay=local.weight_decay,
-        )  # fmt: skip
+        )
     kind = torch.optim.Adam if local.optimiser == "adam" else torch.optim.AdamW
     return kind(parameters, lr=local.lr, betas=local.betas, eps=local.eps, weight_decay=local.weight_decay)
 
@@ -84,9 +88,15 @@ def test_every_step_is_that_of_torch(fields, dtype, tolerance):
     lengths = range(1, len(order) + 1) if local.schedule == "constant" else [len(order)]
     for length in lengths:
         found = replay_local(
-            model, leaves(model), batch.inputs, batch.targets, local=local, loss=functional.cross_entropy,
-            create_graph=False, order=order[:length],
-        )  # fmt: skip
+            model,
+            leaves(model),
+            batch.inputs,
+            batch.targets,
+            local=local,
+            loss=functional.cross_entropy,
+            create_graph=False,
+            order=order[:length],
+        )
         for name, value in expected[length - 1].items():
             torch.testing.assert_close(found[name].detach(), value, rtol=0, atol=tolerance)
 
@@ -94,9 +104,12 @@ def test_every_step_is_that_of_torch(fields, dtype, tolerance):
 @pytest.mark.parametrize("schedule", ["step", "cosine", "linear"])
 def test_every_rate_is_that_of_torchs_schedule(schedule):
     local = LocalTraining(
-        0.3, steps=7, schedule=schedule, decay_every=3 if schedule == "step" else None,
+        0.3,
+        steps=7,
+        schedule=schedule,
+        decay_every=3 if schedule == "step" else None,
         final_fraction=0.0 if schedule == "step" else 0.2,
-    )  # fmt: skip
+    )
     optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
     torchs = torch_schedule(local, optimiser, 7)
     for factor in local.rate_factors(7):
@@ -151,9 +164,13 @@ def test_units_that_are_never_active_leave_adams_derivative_defined():
     model = nn.Sequential(first, nn.ReLU(), nn.Linear(4, 2)).double()
     inputs = torch.rand(2, 3, generator=generator(0), dtype=torch.float64).requires_grad_()
     found = replay_local(
-        model, leaves(model), inputs, torch.tensor([0, 1]), local=LocalTraining(0.01, steps=2, optimiser="adam"),
+        model,
+        leaves(model),
+        inputs,
+        torch.tensor([0, 1]),
+        local=LocalTraining(0.01, steps=2, optimiser="adam"),
         loss=functional.cross_entropy,
-    )  # fmt: skip
+    )
     assert not found["0.weight"][0].any()
     (slope,) = torch.autograd.grad(torch.stack([value.sum() for value in found.values()]).sum(), inputs)
     assert bool(torch.isfinite(slope).all())

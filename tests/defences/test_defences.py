@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from leakscope.attacks.idlg import idlg
-from leakscope.defence import ClientHooks, Defence, Hardened
-from leakscope.defences.base import UpdateDefence
+from leakscope.defence import ClientHooks, Defence, Hardened, UpdateDefence
 from leakscope.defences.chain import chain
 from leakscope.defences.clip import clip
 from leakscope.defences.noise import gaussian_noise, laplacian_noise

@@ -179,7 +179,7 @@ def test_updates_that_are_no_gradient_of_the_model_are_refused(digits):
         measure_utility(network(), *digits, defence=Changed(delta))
     with pytest.raises(UsageError, match="got a SealedUpdate"):
         measure_utility(network(), *digits, defence=Changed(sealed))
-    with pytest.raises(BadInputError, match=r"'other\.weight' of shape \[2\], which is no parameter"):
+    with pytest.raises(BadInputError, match=r"'other\.weight' of shape \[2\], which is not a parameter"):
         measure_utility(network(), *digits, defence=Changed(foreign))
 
 

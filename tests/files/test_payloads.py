@@ -133,7 +133,7 @@ def test_the_child_alone_runs_no_payload_either(put, build, canary: Path) -> Non
     with path.open("rb") as source, tempfile.TemporaryFile() as target:
         job = {"sys_path": sys.path, "source": source.fileno(), "target": target.fileno(), "key": None}
         job |= {"memory": 2**28, "output": 2**20, "seconds": 20}
-        opened = torch_reader.Source(str(path), source, path.stat().st_size, 2**20)
+        opened = torch_reader.ByteSource(str(path), source, path.stat().st_size, 2**20)
         with pytest.raises(BadInputError, match="torch refused it in the child process"):
             torch_reader._run_child(opened, job)
         assert target.seek(0, os.SEEK_END) == 0

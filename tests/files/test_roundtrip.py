@@ -24,12 +24,28 @@ _AMOUNT = {"lr": st.floats(1e-9, 1e3), "batch_size": st.integers(1, 99), "weight
 _SHARE = st.floats(0.01, 0.99)
 _LOCAL = st.one_of(
     st.builds(LocalTraining, **_AMOUNT, steps=st.integers(1, 99), shuffle=st.booleans()),
-    st.builds(LocalTraining, **_AMOUNT, epochs=st.integers(1, 9), drop_last=st.booleans(), momentum=_SHARE,
-              dampening=_SHARE, schedule=st.just("step"), decay_every=st.integers(1, 9), decay_factor=_SHARE),
+    st.builds(
+        LocalTraining,
+        **_AMOUNT,
+        epochs=st.integers(1, 9),
+        drop_last=st.booleans(),
+        momentum=_SHARE,
+        dampening=_SHARE,
+        schedule=st.just("step"),
+        decay_every=st.integers(1, 9),
+        decay_factor=_SHARE,
+    ),
     st.builds(LocalTraining, **_AMOUNT, momentum=_SHARE, nesterov=st.booleans(), schedule=st.just("linear")),
-    st.builds(LocalTraining, **_AMOUNT, optimiser=st.sampled_from(["adam", "adamw"]), betas=st.tuples(_SHARE, _SHARE),
-              eps=st.floats(1e-12, 1e-2), schedule=st.just("cosine"), final_fraction=_SHARE),
-)  # fmt: skip
+    st.builds(
+        LocalTraining,
+        **_AMOUNT,
+        optimiser=st.sampled_from(["adam", "adamw"]),
+        betas=st.tuples(_SHARE, _SHARE),
+        eps=st.floats(1e-12, 1e-2),
+        schedule=st.just("cosine"),
+        final_fraction=_SHARE,
+    ),
+)
 
 
 @st.composite

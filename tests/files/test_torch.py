@@ -112,7 +112,7 @@ def test_tied_weights_are_fine(put, build) -> None:
 def test_disagreement_between_the_two_readers_is_an_error(put, samples) -> None:
     path = put("s.pt", samples[".pt"])
     with path.open("rb") as file:
-        source = torch_reader.Source(str(path), file, path.stat().st_size, 2**20)
+        source = torch_reader.ByteSource(str(path), file, path.stat().st_size, 2**20)
         _, specs = torch_reader.inspect_torch(source)
         with pytest.raises(BadInputError, match="other tensors than the file describes"):
             torch_reader._compare(source, specs, {"0.weight": torch.zeros(1)})

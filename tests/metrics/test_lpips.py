@@ -32,12 +32,19 @@ def composed(left: Tensor, right: Tensor, state: dict[str, Tensor]) -> Tensor:
     """The same distance built from layers: AlexNet's convolutions, hooks on the five ReLUs."""
     relus = [nn.ReLU() for _ in range(5)]
     trunk = nn.Sequential(
-        nn.Conv2d(3, 64, 11, stride=4, padding=2), relus[0], nn.MaxPool2d(3, 2),
-        nn.Conv2d(64, 192, 5, padding=2), relus[1], nn.MaxPool2d(3, 2),
-        nn.Conv2d(192, 384, 3, padding=1), relus[2],
-        nn.Conv2d(384, 256, 3, padding=1), relus[3],
-        nn.Conv2d(256, 256, 3, padding=1), relus[4],
-    )  # fmt: skip
+        nn.Conv2d(3, 64, 11, stride=4, padding=2),
+        relus[0],
+        nn.MaxPool2d(3, 2),
+        nn.Conv2d(64, 192, 5, padding=2),
+        relus[1],
+        nn.MaxPool2d(3, 2),
+        nn.Conv2d(192, 384, 3, padding=1),
+        relus[2],
+        nn.Conv2d(384, 256, 3, padding=1),
+        relus[3],
+        nn.Conv2d(256, 256, 3, padding=1),
+        relus[4],
+    )
     convs = [layer for layer in trunk if isinstance(layer, nn.Conv2d)]
     for conv, name in zip(convs, ("1.0", "2.3", "3.6", "4.8", "5.10"), strict=True):
         conv.load_state_dict({part: state[f"net.slice{name}.{part}"] for part in ("weight", "bias")})

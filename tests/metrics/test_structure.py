@@ -26,9 +26,14 @@ def test_agrees_with_scikit_image(shape, dtype):
     found = ssim(left, right)
     for index in range(shape[0]):
         expected = structural_similarity(
-            left[index].numpy(), right[index].numpy(), gaussian_weights=True, sigma=1.5,
-            use_sample_covariance=False, channel_axis=0, data_range=1,
-        )  # fmt: skip
+            left[index].numpy(),
+            right[index].numpy(),
+            gaussian_weights=True,
+            sigma=1.5,
+            use_sample_covariance=False,
+            channel_axis=0,
+            data_range=1,
+        )
         assert found[index].item() == pytest.approx(float(expected), abs=1e-5 if dtype == torch.float32 else 1e-12)
 
 
@@ -36,9 +41,14 @@ def test_photographs_agree_with_scikit_image(photos):
     blurred = torch.nn.functional.avg_pool2d(photos, 3, stride=1, padding=1)
     for index in range(2):
         expected = structural_similarity(
-            blurred[index].numpy(), photos[index].numpy(), gaussian_weights=True, sigma=1.5,
-            use_sample_covariance=False, channel_axis=0, data_range=1,
-        )  # fmt: skip
+            blurred[index].numpy(),
+            photos[index].numpy(),
+            gaussian_weights=True,
+            sigma=1.5,
+            use_sample_covariance=False,
+            channel_axis=0,
+            data_range=1,
+        )
         assert ssim(blurred, photos)[index].item() == pytest.approx(float(expected), abs=1e-5)
 
 

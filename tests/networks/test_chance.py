@@ -104,7 +104,7 @@ def test_dropout_that_is_no_layer_is_found_and_switched_off(make):
     seen = observe(model, shared(model, batch), truth=batch)
     (note,) = seen.notes
     assert "drew random numbers at the client" in note
-    assert "no evidence of protection" in note
+    assert "not evidence of protection" in note
     assert torch.equal(seen.model(batch.inputs), seen.model(batch.inputs))
     assert all(module.training for module in model.modules())
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -134,7 +134,7 @@ def test_a_layer_with_an_unknown_mask_is_left_out_with_a_note():
     model, batch = layered().double().train(), batch_of([1])
     found = get_attack("inverting-gradients", steps=5).reconstruct(observe(model, shared(model, batch), truth=batch))
     assert "dropout '3' was active at the client" in found.notes[0]
-    assert "no evidence of protection" in found.notes[0]
+    assert "not evidence of protection" in found.notes[0]
 
 
 def test_chance_in_evaluation_mode_is_replayed_with_a_draw_of_the_attackers_own():

@@ -7,7 +7,7 @@ import contextlib
 import torch
 from torch import nn
 
-from leakscope.networks import received_by, run
+from leakscope.networks import record_inputs, run
 from tiny import convolutional, dense
 
 IMAGES = torch.rand(3, 1, 6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -71,7 +71,7 @@ class Twice(nn.Module):
 
 def test_what_layers_receive_comes_in_the_order_of_execution():
     model, values = Twice(), torch.rand(2, 4)
-    found = received_by(model, values, ["late", "early"])
+    found = record_inputs(model, values, ["late", "early"])
     assert list(found) == ["early", "late"]
     torch.testing.assert_close(found["early"], [values, model.early(values)])
     assert len(found["late"]) == 1

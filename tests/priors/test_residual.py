@@ -36,9 +36,12 @@ def decoder(width=8, channels=4):
         return found
 
     return {
-        **conv(1, channels, width), **block(3, True), **conv(5, width, width, bias=False), **block(6, False),
+        **conv(1, channels, width),
+        **block(3, True),
+        **conv(5, width, width, bias=False),
+        **block(6, False),
         **conv(7, width, 3),
-    }  # fmt: skip
+    }
 
 
 def test_the_architecture_is_read_off_the_weights():

@@ -5,9 +5,9 @@ import torch
 
 from leakscope import rng
 from leakscope.errors import BadInputError, UsageError
-from leakscope.priors import Recipe, Trainer
+from leakscope.priors import Trainer, TrainingSettings
 
-RECIPE = Recipe(latent=4, width=8, epochs=60, batch_size=32, lr=1e-2)
+SETTINGS = TrainingSettings(latent=4, width=8, epochs=60, batch_size=32, lr=1e-2)
 
 
 def blobs(count=96, size=8):
@@ -21,13 +21,13 @@ def blobs(count=96, size=8):
 @pytest.fixture(scope="module")
 def trained():
     """A trainer after all its steps, and the error after each."""
-    trainer = Trainer(blobs(), RECIPE)
+    trainer = Trainer(blobs(), SETTINGS)
     return trainer, [progress.rmse for progress in trainer.run()]
 
 
 def test_training_beats_the_mean_image(trained):
     trainer, errors = trained
-    assert len(errors) == RECIPE.steps(len(trainer.images))
+    assert len(errors) == SETTINGS.steps(len(trainer.images))
     assert sum(errors[-6:]) / 6 < 0.5 * float(trainer.images.std(0).square().mean().sqrt())
 
 
@@ -41,7 +41,7 @@ def test_samples_look_like_the_images(trained):
 
 
 def test_folding_the_latents_in_changes_no_image():
-    trainer = Trainer(blobs(), RECIPE)
+    trainer = Trainer(blobs(), SETTINGS)
     for _, _step in zip(range(20), trainer.run(), strict=False):
         pass
     mean, factor = trainer._latent_moments()
@@ -52,11 +52,11 @@ def test_folding_the_latents_in_changes_no_image():
 
 def test_a_stopped_training_ends_with_the_same_bytes(trained):
     whole = trained[0]
-    early = Trainer(blobs(), RECIPE)
+    early = Trainer(blobs(), SETTINGS)
     steps = early.run()
     for _ in range(31):
         next(steps)
-    late = Trainer(blobs(), RECIPE, early.state())
+    late = Trainer(blobs(), SETTINGS, early.state())
     assert next(progress.step for progress in late.run()) == 32
     for _ in late.run():
         pass
@@ -65,7 +65,7 @@ def test_a_stopped_training_ends_with_the_same_bytes(trained):
 
 
 def test_a_state_is_not_changed_by_going_on():
-    trainer = Trainer(blobs(), RECIPE)
+    trainer = Trainer(blobs(), SETTINGS)
     state = trainer.state()
     kept = {name: value.clone() for name, value in state.items()}
     next(trainer.run())
@@ -74,12 +74,12 @@ def test_a_state_is_not_changed_by_going_on():
 
 def test_misuse_is_named():
     with pytest.raises(BadInputError, match="another prior"):
-        Trainer(blobs(), RECIPE, Trainer(blobs(size=12), RECIPE).state())
+        Trainer(blobs(), SETTINGS, Trainer(blobs(size=12), SETTINGS).state())
     with pytest.raises(BadInputError, match=r"images \[n, C, H, W\]"):
-        Trainer(torch.zeros(3, 8), RECIPE)
+        Trainer(torch.zeros(3, 8), SETTINGS)
     with pytest.raises(UsageError, match="latent ≥ 1"):
-        Recipe(latent=0)
+        TrainingSettings(latent=0)
     with pytest.raises(UsageError, match="lr > 0"):
-        Recipe(lr=0.0)
+        TrainingSettings(lr=0.0)
     with pytest.raises(BadInputError, match="diverged at step"):
-        list(Trainer(blobs() * torch.nan, RECIPE).run())
+        list(Trainer(blobs() * torch.nan, SETTINGS).run())

@@ -22,8 +22,8 @@ from leakscope.federated import fedavg
 from leakscope.networks import freeze, settle
 from leakscope.observation.observe import observe_many
 from leakscope.observation.scenario import Scenario
-from leakscope.tasks import Task
-from leakscope.types import Batch, LocalTraining, Loss, Observation, OutputLoss, SealedUpdate, SharedUpdate
+from leakscope.tasks import OutputLoss, Task
+from leakscope.types import Batch, LocalTraining, Loss, Observation, SealedUpdate, SharedUpdate
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from leakscope.audits.config import AccuracyTraining
+from leakscope.picture_size import PictureSize
 from leakscope.report.schema import PlannedAttack, Settings
 from leakscope.runner import Cell
-from leakscope.types import LocalTraining, PictureSize
+from leakscope.types import LocalTraining
 from leakscope.version import __version__
 
 NONE = "none"

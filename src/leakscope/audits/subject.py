@@ -23,8 +23,9 @@ from leakscope.data.own import is_function, is_own
 from leakscope.data.source import Source
 from leakscope.errors import BadInputError, MissingDataError
 from leakscope.models import load_network
+from leakscope.picture_size import height_width
 from leakscope.registry import parse_spec, split_chain
-from leakscope.types import Batch, height_width
+from leakscope.types import Batch
 from leakscope.user_code import import_function, is_code
 
 # Normalisation constants the reference networks know by the name of a data set.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from leakscope.errors import BadInputError, MissingDataError, UnsuitableError, UsageError
 from leakscope.files import load_update
-from leakscope.files.updates import declared_kind
+from leakscope.files.updates import read_kind
 from leakscope.networks import freeze, settle
 from leakscope.observation.checks import check_labels, check_not_zero
 from leakscope.observation.scenario import SCENARIOS, get_scenario
@@ -52,7 +52,7 @@ def load_any_update(
     if kind not in (None, "gradient", "delta"):
         raise UsageError(f"--kind must be 'gradient' or 'delta', got {kind!r}")
     if local is not None and before is None:
-        _check_delta(path, kind or declared_kind(path))
+        _check_delta(path, kind or read_kind(path))
     return load_update(path, kind=kind, before=before, local=local, num_examples=num_examples)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ import typer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from leakscope.priors import Recipe, Trainer
+    from leakscope.priors import Trainer, TrainingSettings
 
 app = typer.Typer(
     name="prior",
@@ -51,15 +51,15 @@ def train(
     """
     from leakscope.errors import UsageError
     from leakscope.matching.candidates.prior_files import save_prior
-    from leakscope.priors import Recipe, Trainer
+    from leakscope.priors import Trainer, TrainingSettings
 
     if out.exists():
         raise UsageError(f"{out} is there already; remove it to train it again, or choose another --out")
-    recipe = Recipe(latent=latent, width=width, epochs=epochs, seed=seed)
+    settings = TrainingSettings(latent=latent, width=width, epochs=epochs, seed=seed)
     images = _images(data, split=split, limit=limit, size=size, seed=seed)
     checkpoint = out.with_name(out.name + ".part")
-    identity = _identity(data, recipe, images)
-    trainer = Trainer(images, recipe, _load_checkpoint(checkpoint, identity))
+    identity = _identity(data, settings, images)
+    trainer = Trainer(images, settings, _load_checkpoint(checkpoint, identity))
     began, error = time.monotonic(), _run_training(trainer, checkpoint, identity)
     prior = trainer.prior(f"{len(images)} images of {data}, {epochs} epochs, seed {seed}")
     save_prior(out, prior)
@@ -133,10 +133,10 @@ def _usual_split(data: str) -> str:
     return "train"
 
 
-def _identity(data: str, recipe: Recipe, images: Tensor) -> str:
+def _identity(data: str, settings: TrainingSettings, images: Tensor) -> str:
     """What a checkpoint must agree on to be continued."""
     digest = hashlib.sha256(images.numpy().tobytes()).hexdigest()
-    return json.dumps({"data": data, "images": digest, **asdict(recipe)}, sort_keys=True)
+    return json.dumps({"data": data, "images": digest, **asdict(settings)}, sort_keys=True)
 
 
 def _load_checkpoint(checkpoint: Path, identity: str) -> dict[str, Tensor] | None:

@@ -6,11 +6,10 @@ drifted from the step it replays would silently weaken every attack.
 
 from __future__ import annotations
 
-from leakscope.client.examples import example_gradients
-from leakscope.client.gradient import replay_gradient, second_derivative, trainable
+from leakscope.client.gradient import example_gradients, replay_gradient, second_derivative, trainable
 from leakscope.client.local import replay_local, train
-from leakscope.client.step import ClientRun, ClientStep, client_generator, digest, harden, run_client, share
-from leakscope.client.targets import check_targets
+from leakscope.client.sharing import check_targets, client_generator, digest, harden, run_client, share
+from leakscope.client.step import ClientRun, ClientStep
 
 __all__ = [
     "ClientRun",

@@ -1,18 +1,21 @@
-"""The local loop: a gradient rule and an optimiser, step after step over an explicit order of the examples."""
+"""The local loop: a gradient rule and an optimiser, step after step over an explicit order of the examples.
+
+The optimisers compute what `torch.optim` does, as functions that are differentiable in the gradients.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from leakscope.client.gradient import replay_gradient
-from leakscope.client.optimisers import Memory, advance
 from leakscope.errors import UsageError
 from leakscope.tasks import Task
-from leakscope.tensors import map_tensors, subtract
+from leakscope.tensors import map_tensors, subtract, zip_tensors
 from leakscope.types import LocalTraining, Loss, Tensors
 
 if TYPE_CHECKING:
@@ -64,3 +67,63 @@ def replay_local(
         )
 
     return train(parameters, rule, local=local, order=positions, create_graph=create_graph)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What an optimiser keeps from one step to the next.
+
+    Attributes:
+        step: steps done.
+        first: momentum, or Adam's first moment.
+        second: Adam's second moment.
+    """
+
+    step: int = 0
+    first: Mapping[str, Tensor] = field(default_factory=dict)
+    second: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def advance(
+    local: LocalTraining, weights: Tensors, gradients: Tensors, *, memory: Memory, rate: float
+) -> tuple[dict[str, Tensor], Memory]:
+    """The weights after one step with `rate`, and what the next step must remember."""
+    if local.weight_decay and local.optimiser != "adamw":
+        gradients = zip_tensors(lambda g, w: g + local.weight_decay * w, gradients, weights)
+    if local.optimiser == "sgd":
+        return _sgd(local, weights, gradients, memory, rate)
+    if local.weight_decay and local.optimiser == "adamw":
+        weights = map_tensors(lambda w: w * (1 - rate * local.weight_decay), weights)
+    return _adam(local, weights, gradients, memory, rate)
+
+
+def _sgd(
+    local: LocalTraining, weights: Tensors, gradients: Tensors, memory: Memory, rate: float
+) -> tuple[dict[str, Tensor], Memory]:
+    direction, velocity = gradients, gradients
+    if local.momentum:
+        if memory.step:
+            # The first gradient is taken whole, as torch does: dampening begins with the second.
+            kept = 1 - local.dampening
+            velocity = zip_tensors(lambda v, g: local.momentum * v + kept * g, memory.first, gradients)
+        direction = zip_tensors(lambda g, v: g + local.momentum * v if local.nesterov else v, gradients, velocity)
+    after = zip_tensors(lambda w, d: w - rate * d, weights, direction)
+    return after, Memory(memory.step + 1, velocity if local.momentum else {})
+
+
+def _adam(
+    local: LocalTraining, weights: Tensors, gradients: Tensors, memory: Memory, rate: float
+) -> tuple[dict[str, Tensor], Memory]:
+    (one, two), step = local.betas, memory.step + 1
+    past = memory if memory.step else Memory(0, *(map_tensors(torch.zeros_like, gradients) for _ in range(2)))
+    first = zip_tensors(lambda m, g: one * m + (1 - one) * g, past.first, gradients)
+    second = zip_tensors(lambda v, g: two * v + (1 - two) * g * g, past.second, gradients)
+    size, spread = rate / (1 - one**step), (1 - two**step) ** 0.5
+    moves = zip_tensors(lambda m, v: size * m / (_root(v) / spread + local.eps), first, second)
+    return zip_tensors(torch.sub, weights, moves), Memory(step, first, second)
+
+
+def _root(value: Tensor) -> Tensor:
+    """√, with derivative 0 at 0: a unit that was never active has no gradient, not an undefined one."""
+    positive = value > 0
+    return torch.where(positive, torch.where(positive, value, 1.0).sqrt(), 0.0)

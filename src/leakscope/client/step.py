@@ -1,10 +1,8 @@
-"""The client: local training on a private copy of the network, with a defence's hooks, and what it sends."""
+"""One client's step: local training with a defence's hooks, and a record of what was really trained on."""
 
 from __future__ import annotations
 
-import copy
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -12,17 +10,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor, nn
 
-from leakscope import rng as random
-from leakscope.client.examples import example_gradients
-from leakscope.client.gradient import compute_gradient, leaves, on_scores
+from leakscope.client.gradient import compute_gradient, example_gradients, leaves, on_scores
 from leakscope.client.local import train
-from leakscope.client.passes import Passes
-from leakscope.client.targets import check_targets
 from leakscope.defence import ClientHooks, Defence, Hardened, StepContext, TrainingLoss
-from leakscope.errors import BadInputError
-from leakscope.networks import check_weights
+from leakscope.errors import UnsuitableError
 from leakscope.tasks import Classification, Task
-from leakscope.tensors import all_finite, detach
+from leakscope.tensors import detach
 from leakscope.types import Batch, LocalTraining, Loss, SealedUpdate, SharedUpdate
 
 if TYPE_CHECKING:
@@ -93,7 +86,7 @@ class ClientStep:
                 tensors = train(leaves(model), rule, local=self.local, order=order, create_graph=False)
             kind = "gradient" if self.local is None else "delta"
             update = self._finish(SharedUpdate(kind, self._public(detach(tensors)), len(batch), self.local), rng)
-        return ClientRun(update, passes.trained(), order)
+        return ClientRun(update, passes.collect(), order)
 
     def _gradient(self, context: StepContext) -> dict[str, Tensor]:
         model, parameters, mine = context.model, context.parameters, context.batch
@@ -117,79 +110,6 @@ class ClientStep:
         return {name: value for name, value in tensors.items() if name not in self.private}
 
 
-def harden(model: nn.Module, defence: Defence | None, *, seed: int = 0) -> Hardened:
-    """The network under `defence`, on both sides; without one the model on both."""
-    return Hardened(model, model) if defence is None else defence.harden(model, seed=seed)
-
-
-def run_client(
-    network: nn.Module | Hardened,
-    batch: Batch,
-    *,
-    defence: Defence | None = None,
-    local: LocalTraining | None = None,
-    seed: int = 0,
-    loss: Loss | None = None,
-    task: Task | None = None,
-) -> ClientRun:
-    """Compute what a client with `batch` would send, and what it trained on.
-
-    `network` is what the federation trains. A defence that changes the network must have been applied
-    before: give what `harden` returned, whose own loss then comes before `loss`. All of it happens on a private
-    copy: a network that keeps its inputs would otherwise hand the batch to whoever holds the model.
-    """
-    given = network if isinstance(network, Hardened) else Hardened(network, network)
-    check_weights(given.client)
-    model = _private_copy(given.client)
-    check_targets(model, batch, own_loss=given.loss is not None, task=task)
-    step = ClientStep.of(given, defence=defence, local=local, loss=loss, task=task)
-    run = step.run(model, batch, client_generator(seed, batch))
-    if isinstance(run.update, SharedUpdate) and not all_finite(run.update.tensors):
-        raise BadInputError("the client's update holds NaN or Inf; lower the learning rate or check the model")
-    return run
-
-
-def share(
-    network: nn.Module | Hardened,
-    batch: Batch,
-    *,
-    defence: Defence | None = None,
-    local: LocalTraining | None = None,
-    seed: int = 0,
-    loss: Loss | None = None,
-    task: Task | None = None,
-) -> SharedUpdate | SealedUpdate:
-    """Compute what a client with `batch` would send: `run_client(…).update`."""
-    return run_client(network, batch, defence=defence, local=local, seed=seed, loss=loss, task=task).update
-
-
-def client_generator(seed: int, batch: Batch) -> Generator:
-    """The client's randomness: of its seed and its examples, so that nobody who only knows the seed can repeat it."""
-    return random.generator(seed, "client", digest(batch))
-
-
-def digest(batch: Batch) -> str:
-    """A fingerprint of private examples: the same for the same bytes, and of no use to find them."""
-    found = hashlib.sha256()
-    for value in (batch.inputs, batch.targets):
-        found.update(f"{value.dtype} {list(value.shape)}".encode())
-        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
-
-
-def _private_copy(model: nn.Module) -> nn.Module:
-    """A deep copy; results that a layer kept of an earlier pass are copied without their graph."""
-    kept = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
-    memo = {id(value): value.detach().clone() for value in kept if not value.is_leaf}
-    try:
-        return copy.deepcopy(model, memo)
-    except (RuntimeError, TypeError) as error:
-        raise BadInputError(
-            f"the model cannot be copied, and a client must not train on the caller's own: {error}; "
-            "remove what it keeps from earlier passes"
-        ) from error
-
-
 @contextmanager
 def _own_randomness(rng: Generator) -> Iterator[None]:
     """Let dropout and its like draw from `rng` without disturbing the global generator."""
@@ -197,3 +117,60 @@ def _own_randomness(rng: Generator) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
+
+
+BatchHook = Callable[[Batch, Generator], Batch]
+
+
+class Passes:
+    """Deals the examples of every step, and keeps what a hook made of them in the order of the private batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._used: list[tuple[tuple[int, ...], Batch]] = []
+        self._changed = False
+
+    def take(self, chosen: tuple[int, ...], hook: BatchHook | None, rng: Generator) -> Batch:
+        """The examples at `chosen` as the network gets them."""
+        whole, rows = self._batch, list(chosen)
+        # The batch itself where it is all of it: indexing would change its layout in memory.
+        full = rows == list(range(len(whole)))
+        mine = whole if full else Batch(whole.inputs[rows], whole.targets[rows], whole.bounds)
+        if hook is None:
+            return mine
+        # The hook gets a copy: what it does in place must not reach the caller's examples.
+        given = hook(Batch(mine.inputs.clone(), mine.targets.clone(), mine.bounds), rng)
+        if (given.inputs.shape, given.inputs.dtype) != (mine.inputs.shape, mine.inputs.dtype):
+            raise UnsuitableError(
+                "a defence must keep number, shape and dtype of the examples of a step, expected "
+                f"{list(mine.inputs.shape)} {mine.inputs.dtype}, got {list(given.inputs.shape)} {given.inputs.dtype}"
+            )
+        self._changed |= not _same(given, mine)
+        self._used.append((chosen, given))
+        return given
+
+    def collect(self) -> tuple[Batch, ...]:
+        """One batch per pass, or none where nothing was changed.
+
+        Targets are those trained with while there is one of the private form per example; mixed or
+        smoothed ones have no such form, and the private ones stay.
+        """
+        if not self._changed:
+            return ()
+        passes: list[Batch] = []
+        visits = [0] * len(self._batch)
+        for chosen, given in self._used:
+            for row, position in enumerate(chosen):
+                if visits[position] == len(passes):
+                    passes.append(Batch(self._batch.inputs.clone(), self._batch.targets.clone(), given.bounds))
+                one = passes[visits[position]]
+                one.inputs[position] = given.inputs[row]
+                if given.targets.dtype == one.targets.dtype and given.targets[row].shape == one.targets[0].shape:
+                    one.targets[position] = given.targets[row]
+                visits[position] += 1
+        return tuple(passes)
+
+
+def _same(one: Batch, other: Batch) -> bool:
+    pairs = ((one.inputs, other.inputs), (one.targets, other.targets))
+    return all(a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b) for a, b in pairs)

@@ -18,7 +18,7 @@ from torch import Tensor
 from leakscope.data.pictures import SUFFIXES, decode
 from leakscope.data.source import Source
 from leakscope.errors import BadInputError, MissingDataError, UsageError
-from leakscope.types import PictureSize
+from leakscope.picture_size import PictureSize
 
 _CLASS_PREFIX = re.compile(r"^(\d+)_n\d{8}")
 _SPLITS = {"train": ("train",), "test": ("test", "val")}

@@ -19,7 +19,8 @@ from leakscope.data.own import is_own, open_own
 from leakscope.data.sets import FOLDER_PREFIX, SETS, SetInfo, candidates, lookup, search_roots, ways_to_get
 from leakscope.data.source import Source, join, select
 from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
-from leakscope.types import Batch, PictureSize, height_width
+from leakscope.picture_size import PictureSize, height_width
+from leakscope.types import Batch
 
 Root = str | PathLike[str] | None
 

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from leakscope.errors import BadInputError
-from leakscope.types import PictureSize, height_width
+from leakscope.picture_size import PictureSize, height_width
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from leakscope.errors import MissingDataError, UsageError, suggest
-from leakscope.types import PictureSize
+from leakscope.picture_size import PictureSize
 
 _DIGITS = tuple("0123456789")
 _FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")

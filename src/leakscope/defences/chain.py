@@ -20,7 +20,7 @@ UpdateHook = Callable[[SharedUpdate, Generator], SharedUpdate | SealedUpdate]
 
 @dataclass(frozen=True)
 class Chain(Defence):
-    """Applies `parts` in order; an empty chain is no defence."""
+    """Applies `parts` in order; an empty chain does nothing."""
 
     parts: tuple[Defence, ...]
     name: str = field(init=False)

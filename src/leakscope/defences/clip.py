@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Generator, Tensor
 
 from leakscope.attack import Attack
-from leakscope.defences.base import UpdateDefence
+from leakscope.defence import UpdateDefence
 from leakscope.errors import UsageError
 from leakscope.tensors import global_norm, map_tensors
 from leakscope.types import Tensors

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from torch import Generator, Tensor
 
 from leakscope import rng as random
 from leakscope.attack import Attack
-from leakscope.defences.base import UpdateDefence, not_negative
+from leakscope.defence import UpdateDefence
+from leakscope.errors import UsageError
 from leakscope.types import Tensors
 
 PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, section 5 (noise as a defence)"
@@ -24,10 +24,10 @@ class GaussianNoise(UpdateDefence):
     paper: str = PAPER
 
     # Under noise an exact match means nothing: the attack with the strong prior on images does best.
-    strong_attacks: ClassVar[tuple[str, ...]] = ("inverting-gradients:tv=1.0",)
+    strong_attacks = ("inverting-gradients:tv=1.0",)
 
     def __post_init__(self) -> None:
-        not_negative("gaussian-noise", "sigma", self.sigma)
+        _check_scale("gaussian-noise", "sigma", self.sigma)
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
@@ -47,10 +47,10 @@ class LaplacianNoise(UpdateDefence):
     paper: str = PAPER
 
     # Under noise an exact match means nothing: the attack with the strong prior on images does best.
-    strong_attacks: ClassVar[tuple[str, ...]] = ("inverting-gradients:tv=1.0",)
+    strong_attacks = ("inverting-gradients:tv=1.0",)
 
     def __post_init__(self) -> None:
-        not_negative("laplacian-noise", "scale", self.scale)
+        _check_scale("laplacian-noise", "scale", self.scale)
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
@@ -69,3 +69,8 @@ def gaussian_noise(sigma: float = 1e-2) -> GaussianNoise:
 def laplacian_noise(scale: float = 1e-2) -> LaplacianNoise:
     """Laplacian noise of scale `scale` on every shared entry."""
     return LaplacianNoise(scale)
+
+
+def _check_scale(defence: str, option: str, value: float) -> None:
+    if not 0.0 <= value < float("inf"):
+        raise UsageError(f"{defence} needs a finite {option} ≥ 0, got {value}")

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakscope.attack import Attack
-from leakscope.defences.base import UpdateDefence
+from leakscope.defence import UpdateDefence
 from leakscope.errors import UsageError
 from leakscope.types import Tensors
 
@@ -35,7 +35,7 @@ class Prune(UpdateDefence):
 
     def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         """Zero the smallest entries of each tensor."""
-        return {name: _smallest_zeroed(value, self.fraction) for name, value in tensors.items()}
+        return {name: _zero_smallest(value, self.fraction) for name, value in tensors.items()}
 
 
 def prune(fraction: float = 0.9) -> Prune:
@@ -43,7 +43,7 @@ def prune(fraction: float = 0.9) -> Prune:
     return Prune(fraction)
 
 
-def _smallest_zeroed(value: Tensor, fraction: float) -> Tensor:
+def _zero_smallest(value: Tensor, fraction: float) -> Tensor:
     # 0.29 · 100 is a hair below 29 in floating point.
     count = int(fraction * value.numel() + 1e-9)
     if count == 0:

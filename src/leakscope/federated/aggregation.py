@@ -84,10 +84,10 @@ def _mean(maps: Sequence[Tensors], shares: Sequence[float]) -> dict[str, Tensor]
         if other.keys() != first.keys():
             odd = sorted(set(other) ^ set(first))
             raise BadInputError(f"updates 0 and {index} share different tensors: {', '.join(odd[:5])} on one side only")
-    return {name: _weighted(name, [tensors[name] for tensors in maps], shares) for name in first}
+    return {name: _weigh(name, [tensors[name] for tensors in maps], shares) for name in first}
 
 
-def _weighted(name: str, values: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
+def _weigh(name: str, values: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
     first = values[0]
     for index, value in enumerate(values):
         if value.shape != first.shape or value.device != first.device:

@@ -68,7 +68,7 @@ def server_step(
     for name, gradient in mean.items():
         if name not in parameters or parameters[name].shape != gradient.shape:
             raise BadInputError(
-                f"the client shares {name!r} of shape {list(gradient.shape)}, which is no parameter of the model; "
+                f"the client shares {name!r} of shape {list(gradient.shape)}, which is not a parameter of the model; "
                 "a defence must keep names and shapes of what is shared"
             )
     optimiser.zero_grad()
@@ -79,7 +79,7 @@ def server_step(
 
 
 def set_train_mode(model: nn.Module, *, freeze_batch_norm: bool) -> None:
-    """Train mode for all modules, save for batch norms that are to keep their statistics."""
+    """Train mode for all modules, except batch norms that are to keep their statistics."""
     model.train()
     if freeze_batch_norm:
         for module in batch_norms(model):
@@ -100,7 +100,7 @@ def refresh_statistics(model: nn.Module, batches: Sequence[Batch]) -> None:
 
 
 @contextmanager
-def seeded(model: nn.Module, seed: int) -> Iterator[None]:
+def seed_globally(model: nn.Module, seed: int) -> Iterator[None]:
     """Seed what draws from the global generator, and give the caller's state back afterwards."""
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     with torch.random.fork_rng(devices=list(devices)):

@@ -21,7 +21,7 @@ from leakscope.federated.rounds import (
     deal,
     draw,
     refresh_statistics,
-    seeded,
+    seed_globally,
     server_step,
     set_train_mode,
 )
@@ -96,7 +96,7 @@ def measure_utility(
     plan = _Plan(step, clients, rounds, batch_size, lr, seed, freeze_batch_norm)
     _check(plan, network.client, train=train)
     student, meter = network.client, Meter()
-    with seeded(student, seed):
+    with seed_globally(student, seed):
         done = _train(student, train, plan=plan, meter=meter)
         hits, final_loss = _evaluate(student, test, loss=loss, task=task or Classification())
     return Utility(

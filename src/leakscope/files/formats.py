@@ -17,7 +17,7 @@ from leakscope.errors import BadInputError
 from leakscope.files.atomic import write_atomic
 from leakscope.files.names import name_problem
 from leakscope.files.numpy_reader import MAGIC, read_npy, read_npz
-from leakscope.files.opening import Source, open_bytes, open_source, show
+from leakscope.files.opening import ByteSource, open_bytes, open_source, show
 from leakscope.files.safetensors_reader import DTYPES, read_safetensors
 from leakscope.files.torch_reader import read_torch
 from leakscope.files.zips import open_zip
@@ -30,7 +30,7 @@ _FOREIGN = {
     b"\x89HDF": "an HDF5 file",
     b"\x80": "a bare pickle (Python's, or torch's before 1.6)",
 }
-_READERS: dict[str, Callable[[Source], dict[str, Tensor]]] = {
+_READERS: dict[str, Callable[[ByteSource], dict[str, Tensor]]] = {
     "npz": read_npz,
     "npy": read_npy,
     "torch": read_torch,
@@ -80,7 +80,7 @@ def check_storable(tensors: Mapping[str, Tensor]) -> None:
             raise BadInputError(f"tensor {show(name)}: {value.dtype} cannot be saved; convert it to float32")
 
 
-def read_any(source: Source) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_any(source: ByteSource) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a file in any supported format, and its metadata if it has some."""
     found = _recognise(source)
     expected = _SUFFIXES.get(os.path.splitext(source.path)[1].lower(), found)
@@ -91,7 +91,7 @@ def read_any(source: Source) -> tuple[dict[str, Tensor], dict[str, str]]:
     return _READERS[found](source), {}
 
 
-def _recognise(source: Source) -> str:
+def _recognise(source: ByteSource) -> str:
     start = source.read(0, min(source.size, 512))
     # The ninth byte opens the JSON header; a length may begin with any byte, so this goes first.
     if start[8:9] == b"{" and start[6:8] == b"\0\0":
@@ -108,7 +108,7 @@ def _recognise(source: Source) -> str:
     raise source.error(f"expected safetensors, .npz, .npy or .pt, got {start[:8]!r}…; {_ADVICE}")
 
 
-def _recognise_zip(source: Source) -> str:
+def _recognise_zip(source: ByteSource) -> str:
     with open_zip(source) as archive:
         names = archive.namelist()
     if any(name.endswith("/data.pkl") for name in names):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer, model_validator
 
-from leakscope.files.opening import Source
+from leakscope.files.opening import ByteSource
 from leakscope.types import LocalTraining, SharedUpdate
 from leakscope.version import __version__
 
@@ -84,7 +84,7 @@ def describe(update: SharedUpdate) -> Manifest:
     )
 
 
-def parse(source: Source, text: str, names: set[str]) -> Manifest:
+def parse(source: ByteSource, text: str, names: set[str]) -> Manifest:
     """Read a manifest and check it against the tensors the file holds."""
     try:
         manifest = Manifest.model_validate_json(text)

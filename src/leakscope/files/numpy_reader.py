@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from leakscope.files.names import name_problem
-from leakscope.files.opening import Source, fill, show
+from leakscope.files.opening import ByteSource, fill, show
 from leakscope.files.safetensors_reader import DTYPES, check_booleans, itemsize
 from leakscope.files.zips import RATIO_FLOOR, open_zip
 
@@ -50,7 +50,7 @@ class Header:
         return math.prod(self.shape) * itemsize(self.code)
 
 
-def read_npy(source: Source) -> dict[str, Tensor]:
+def read_npy(source: ByteSource) -> dict[str, Tensor]:
     """Return the one array of a .npy file under the positional name "0"."""
     source.file.seek(0)
     header = _read_header(source, source.file, "0")
@@ -59,14 +59,14 @@ def read_npy(source: Source) -> dict[str, Tensor]:
     return {"0": _read_array(source, source.file, header, "0")}
 
 
-def list_npz(source: Source, *, ratio_floor: int = RATIO_FLOOR) -> list[str]:
+def list_npz(source: ByteSource, *, ratio_floor: int = RATIO_FLOOR) -> list[str]:
     """Return the names of the arrays of a .npz file, as they are in the archive."""
     with open_zip(source, ratio_floor=ratio_floor) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
 def read_npz(
-    source: Source, *, only: Collection[str] | None = None, ratio_floor: int = RATIO_FLOOR
+    source: ByteSource, *, only: Collection[str] | None = None, ratio_floor: int = RATIO_FLOOR
 ) -> dict[str, Tensor]:
     """Return the arrays of a .npz file by name, in the order of the archive.
 
@@ -102,7 +102,7 @@ def _positional(arrays: dict[str, Tensor]) -> dict[str, Tensor]:
     return {str(index): arrays[name] for index, name in enumerate(default)}
 
 
-def _read_header(source: Source, stream: IO[bytes], name: str) -> Header:
+def _read_header(source: ByteSource, stream: IO[bytes], name: str) -> Header:
     start = stream.read(8)
     wide = len(start) == 8 and start[6] in (2, 3)
     if len(start) < 8 or start[:6] != MAGIC or start[6] not in (1, 2, 3):
@@ -119,7 +119,7 @@ def _read_header(source: Source, stream: IO[bytes], name: str) -> Header:
     return _parse_header(source, text.decode("latin-1"), 8 + len(size) + length, name)
 
 
-def _parse_header(source: Source, text: str, length: int, name: str) -> Header:
+def _parse_header(source: ByteSource, text: str, length: int, name: str) -> Header:
     fields: dict[str, str] = {}
     inner = text.strip()
     position, body = 0, inner[1:-1].rstrip()
@@ -140,7 +140,7 @@ def _parse_header(source: Source, text: str, length: int, name: str) -> Header:
     return Header(code, tuple(map(int, sizes)), fields["fortran_order"] == "True", swapped, length)
 
 
-def _dtype(source: Source, text: str, name: str) -> tuple[str, bool]:
+def _dtype(source: ByteSource, text: str, name: str) -> tuple[str, bool]:
     match = _DESCR.fullmatch(text)
     if match and match[2] == "O":
         raise source.error(
@@ -153,7 +153,7 @@ def _dtype(source: Source, text: str, name: str) -> tuple[str, bool]:
     return code, match[1] == ">" and itemsize(code) > 1
 
 
-def _check_size(source: Source, header: Header, available: int, name: str) -> None:
+def _check_size(source: ByteSource, header: Header, available: int, name: str) -> None:
     if header.length + header.nbytes != available:
         raise source.error(
             f"shape {list(header.shape)} of {header.code} needs {header.nbytes:,} bytes, "
@@ -162,7 +162,7 @@ def _check_size(source: Source, header: Header, available: int, name: str) -> No
         )
 
 
-def _read_array(source: Source, stream: IO[bytes], header: Header, name: str) -> Tensor:
+def _read_array(source: ByteSource, stream: IO[bytes], header: Header, name: str) -> Tensor:
     # Fortran order is the transposed array in C order.
     shape = header.shape[::-1] if header.fortran else header.shape
     tensor = torch.empty(shape, dtype=DTYPES[header.code])

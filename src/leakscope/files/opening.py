@@ -45,7 +45,7 @@ class Stream(Protocol):
 
 
 @dataclass(frozen=True)
-class Source:
+class ByteSource:
     """One opened input file, its size, and how many bytes its tensors may occupy."""
 
     path: str
@@ -102,7 +102,7 @@ def budget_bytes(budget_mb: float) -> int:
 
 
 @contextlib.contextmanager
-def open_source(path: str | os.PathLike[str], *, budget_mb: float) -> Iterator[Source]:
+def open_source(path: str | os.PathLike[str], *, budget_mb: float) -> Iterator[ByteSource]:
     """Open a regular file for reading; turn every kind of damage into a `BadInputError`."""
     budget = budget_bytes(budget_mb)
     name = path_text(path)
@@ -110,14 +110,14 @@ def open_source(path: str | os.PathLike[str], *, budget_mb: float) -> Iterator[S
         size = os.fstat(file.fileno()).st_size
         if size == 0:
             raise BadInputError(f"{show(name)}: expected tensors, got an empty file; write or copy it again")
-        yield Source(name, file, size, budget)
+        yield ByteSource(name, file, size, budget)
 
 
 @contextlib.contextmanager
-def open_bytes(data: bytes, *, name: str) -> Iterator[Source]:
+def open_bytes(data: bytes, *, name: str) -> Iterator[ByteSource]:
     """As `open_source`, for the content of a file that was read already."""
     with _report_damage(name):
-        yield Source(name, io.BytesIO(data), len(data), len(data))
+        yield ByteSource(name, io.BytesIO(data), len(data), len(data))
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leakscope.files.names import name_problem
-from leakscope.files.opening import Source, fill, show
+from leakscope.files.opening import ByteSource, fill, show
 
 # safetensors code → torch dtype; complex, 8-bit float and wide unsigned types are refused by absence.
 DTYPES: dict[str, torch.dtype] = {
@@ -36,7 +36,7 @@ _FIELDS = {"dtype", "shape", "data_offsets"}
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor as the header declares it; offsets count from the end of the header."""
 
     name: str
@@ -51,7 +51,7 @@ def itemsize(code: str) -> int:
     return torch.empty((), dtype=DTYPES[code]).element_size()
 
 
-def read_safetensors(source: Source, *, may_be_empty: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_safetensors(source: ByteSource, *, may_be_empty: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of a safetensors file."""
     header, start = _read_header(source)
     metadata = _metadata(source, header.pop("__metadata__", {}))
@@ -62,7 +62,7 @@ def read_safetensors(source: Source, *, may_be_empty: bool = False) -> tuple[dic
     return {entry.name: _read_tensor(source, entry, start) for entry in entries}, metadata
 
 
-def _read_header(source: Source) -> tuple[dict[str, Any], int]:
+def _read_header(source: ByteSource) -> tuple[dict[str, Any], int]:
     if source.size < 8:
         raise source.error(f"expected at least 8 bytes of safetensors, got {source.size}; the file is cut short")
     length = int.from_bytes(source.read(0, 8), "little")
@@ -102,16 +102,16 @@ def _small_int(text: str) -> int:
 
 
 def _no_number(text: str) -> int:
-    raise ValueError(f"the number {text[:20]} is no integer")
+    raise ValueError(f"the number {text[:20]} is not an integer")
 
 
-def _metadata(source: Source, value: object) -> dict[str, str]:
+def _metadata(source: ByteSource, value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         raise source.error("__metadata__ must map text to text; write the file again")
     return value
 
 
-def _entry(source: Source, name: str, fields: object) -> Entry:
+def _entry(source: ByteSource, name: str, fields: object) -> TensorEntry:
     if problem := name_problem(name):
         raise source.error(f"the tensor name {problem}; rename it before saving", tensor=name)
     if not isinstance(fields, dict) or set(fields) != _FIELDS:
@@ -129,14 +129,14 @@ def _entry(source: Source, name: str, fields: object) -> Entry:
             f"shape {shape} of {code} needs {needed:,} bytes, the header gives {end - begin:,}; write the file again",
             tensor=name,
         )
-    return Entry(name, code, tuple(shape), begin, end)
+    return TensorEntry(name, code, tuple(shape), begin, end)
 
 
 def _counts(value: object) -> bool:
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
 
 
-def _check_layout(source: Source, entries: list[Entry], start: int) -> None:
+def _check_layout(source: ByteSource, entries: list[TensorEntry], start: int) -> None:
     source.check_total(sum(entry.end - entry.begin for entry in entries))
     reached = 0
     for entry in sorted(entries, key=lambda item: (item.begin, item.end)):
@@ -153,7 +153,7 @@ def _check_layout(source: Source, entries: list[Entry], start: int) -> None:
         )
 
 
-def _read_tensor(source: Source, entry: Entry, start: int) -> Tensor:
+def _read_tensor(source: ByteSource, entry: TensorEntry, start: int) -> Tensor:
     tensor = torch.empty(entry.shape, dtype=DTYPES[entry.code])
     source.file.seek(start + entry.begin)
     if missing := fill(tensor, source.file):  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ def _read_tensor(source: Source, entry: Entry, start: int) -> Tensor:
     return tensor
 
 
-def check_booleans(source: Source, name: str, tensor: Tensor) -> None:
+def check_booleans(source: ByteSource, name: str, tensor: Tensor) -> None:
     """Refuse truth values other than 0 and 1: operators differ in what they make of them."""
     if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
         raise source.error("expected the bytes 0 and 1 in a BOOL tensor, got others; write it again", tensor=name)

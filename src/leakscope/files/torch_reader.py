@@ -18,7 +18,7 @@ from torch import Tensor
 from leakscope.errors import BadInputError, StorageError
 from leakscope.files import torch_child
 from leakscope.files.names import name_problem
-from leakscope.files.opening import Source, show
+from leakscope.files.opening import ByteSource, show
 from leakscope.files.pickle_reader import Reader
 from leakscope.files.pickle_symbols import Refused, TensorSpec
 from leakscope.files.safetensors_reader import DTYPES, itemsize, read_safetensors
@@ -34,14 +34,14 @@ _WALL_SECONDS = 120
 _CPU_SECONDS = 60
 
 
-def read_torch(source: Source) -> dict[str, Tensor]:
+def read_torch(source: ByteSource) -> dict[str, Tensor]:
     """Return the named tensors of a .pt file; a list gets the names "0", "1", and so on."""
     key, specs = inspect_torch(source)
     _require_safe_torch(source)
     return _load_in_child(source, key, specs)
 
 
-def inspect_torch(source: Source) -> tuple[str | None, dict[str, TensorSpec]]:
+def inspect_torch(source: ByteSource) -> tuple[str | None, dict[str, TensorSpec]]:
     """Check the archive and its pickle without running it; return what the child must deliver."""
     with open_zip(source) as archive:
         source.check_total(sum(member.file_size for member in archive.infolist()))
@@ -61,7 +61,7 @@ def inspect_torch(source: Source) -> tuple[str | None, dict[str, TensorSpec]]:
     return key, _check_names(source, specs)
 
 
-def _prefix(source: Source, archive: zipfile.ZipFile) -> str:
+def _prefix(source: ByteSource, archive: zipfile.ZipFile) -> str:
     names = archive.namelist()
     prefix = next(name.split("/", 1)[0] for name in names if name.endswith("/data.pkl"))
     if f"{prefix}/data.pkl" not in names or not all(name.startswith(prefix + "/") for name in names):
@@ -71,7 +71,7 @@ def _prefix(source: Source, archive: zipfile.ZipFile) -> str:
     return prefix
 
 
-def _check_storages(source: Source, archive: zipfile.ZipFile, prefix: str, tensors: list[TensorSpec]) -> None:
+def _check_storages(source: ByteSource, archive: zipfile.ZipFile, prefix: str, tensors: list[TensorSpec]) -> None:
     sizes = {member.filename: member.file_size for member in archive.infolist()}
     for storage in {spec.storage for spec in tensors}:
         needed = storage.count * itemsize(storage.code)
@@ -83,7 +83,7 @@ def _check_storages(source: Source, archive: zipfile.ZipFile, prefix: str, tenso
             )
 
 
-def _check_sums(source: Source, archive: zipfile.ZipFile) -> None:
+def _check_sums(source: ByteSource, archive: zipfile.ZipFile) -> None:
     """Compare every checksum: torch.load does not, and would return flipped bits as weights."""
     for member in archive.infolist():
         with archive.open(member) as stream:
@@ -97,7 +97,7 @@ def _check_sums(source: Source, archive: zipfile.ZipFile) -> None:
                 ) from None
 
 
-def _check_expansion(source: Source, tensors: list[TensorSpec]) -> None:
+def _check_expansion(source: ByteSource, tensors: list[TensorSpec]) -> None:
     """Refuse a file whose tensors share storage so often that they outgrow it."""
     total = sum(spec.nbytes for spec in tensors)
     source.check_total(total)
@@ -107,7 +107,7 @@ def _check_expansion(source: Source, tensors: list[TensorSpec]) -> None:
         )
 
 
-def _choose(source: Source, described: Any) -> tuple[str | None, dict[str, TensorSpec]]:
+def _choose(source: ByteSource, described: Any) -> tuple[str | None, dict[str, TensorSpec]]:
     """Find the tensors: the whole object, or the one dictionary or list of tensors inside it."""
     if found := _tensors_of(described):
         return None, found
@@ -135,14 +135,14 @@ def _tensors_of(value: Any) -> dict[str, TensorSpec]:
     return {}
 
 
-def _check_names(source: Source, specs: dict[str, TensorSpec]) -> dict[str, TensorSpec]:
+def _check_names(source: ByteSource, specs: dict[str, TensorSpec]) -> dict[str, TensorSpec]:
     for name in specs:
         if problem := name_problem(name):
             raise source.error(f"the tensor name {problem}; rename it before saving", tensor=name)
     return specs
 
 
-def _require_safe_torch(source: Source) -> None:
+def _require_safe_torch(source: ByteSource) -> None:
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < SAFE_TORCH:
         raise source.error(
@@ -153,7 +153,7 @@ def _require_safe_torch(source: Source) -> None:
         raise source.error("reading .pt needs process limits this system lacks; convert the file to safetensors")
 
 
-def _load_in_child(source: Source, key: str | None, specs: dict[str, TensorSpec]) -> dict[str, Tensor]:
+def _load_in_child(source: ByteSource, key: str | None, specs: dict[str, TensorSpec]) -> dict[str, Tensor]:
     total = sum(spec.nbytes for spec in specs.values())
     # Never linked into a folder: no name to guess, nothing left behind after a crash.
     with tempfile.TemporaryFile() as target:
@@ -174,7 +174,7 @@ def _load_in_child(source: Source, key: str | None, specs: dict[str, TensorSpec]
     return delivered
 
 
-def _run_child(source: Source, job: dict[str, Any]) -> None:
+def _run_child(source: ByteSource, job: dict[str, Any]) -> None:
     keep = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
     try:
         done = subprocess.run(
@@ -199,7 +199,7 @@ def _run_child(source: Source, job: dict[str, Any]) -> None:
     raise source.error(f"torch refused it in the child process ({reason}); convert it to safetensors")
 
 
-def _compare(source: Source, specs: dict[str, TensorSpec], delivered: dict[str, Tensor]) -> None:
+def _compare(source: ByteSource, specs: dict[str, TensorSpec], delivered: dict[str, Tensor]) -> None:
     """What torch loaded must be what the description said: otherwise two readers disagree on the file."""
     expected = {name: (spec.shape, DTYPES[spec.storage.code]) for name, spec in specs.items()}
     actual = {name: (tuple(value.shape), value.dtype) for name, value in delivered.items()}

@@ -12,7 +12,7 @@ from torch import Tensor
 from leakscope.errors import BadInputError, UsageError
 from leakscope.files.formats import check_storable, read_any, read_tensors, write_tensors
 from leakscope.files.manifest import KEY, Manifest, describe, parse
-from leakscope.files.opening import Source, open_source, show
+from leakscope.files.opening import ByteSource, open_source, show
 from leakscope.files.state_dicts import delta, split_buffers
 from leakscope.types import LocalTraining, SharedUpdate, Tensors
 
@@ -77,7 +77,7 @@ def load_update(
     return delta(earlier, tensors, local=local, num_examples=num_examples)
 
 
-def declared_kind(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> Kind | None:
+def read_kind(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> Kind | None:
     """What an update file says it holds; None for plain tensors, which say nothing."""
     with open_source(path, budget_mb=budget_mb) as source:
         loaded, metadata = read_any(source)
@@ -89,7 +89,7 @@ def load_state(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> dict
     return read_tensors(path, budget_mb=budget_mb)[0]
 
 
-def _agree(source: Source, manifest: Manifest, **given: object) -> None:
+def _agree(source: ByteSource, manifest: Manifest, **given: object) -> None:
     stored = {"kind": manifest.kind, "local": manifest.local_training(), "num_examples": manifest.num_examples}
     if given.pop("before") is not None:
         raise source.error(f"before= needs a file of weights, this is a saved {manifest.kind}; leave before out")
@@ -111,7 +111,7 @@ def _with_manifest(
 
 
 def _plain(
-    source: Source, tensors: Tensors, *, kind: Kind, local: LocalTraining | None, num_examples: int | None
+    source: ByteSource, tensors: Tensors, *, kind: Kind, local: LocalTraining | None, num_examples: int | None
 ) -> SharedUpdate:
     parameters, buffers = split_buffers(tensors)
     if not parameters:
@@ -119,7 +119,7 @@ def _plain(
     return SharedUpdate(kind, parameters, num_examples, local, buffers)
 
 
-def _rename(source: Source, tensors: Tensors, names: Sequence[str]) -> dict[str, Tensor]:
+def _rename(source: ByteSource, tensors: Tensors, names: Sequence[str]) -> dict[str, Tensor]:
     if list(tensors) != [str(index) for index in range(len(tensors))]:
         raise source.error("names= is for files without names, this one has its own; leave names out")
     if len(names) != len(tensors) or len(set(names)) != len(names):

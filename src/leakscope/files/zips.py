@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 
 from leakscope.files.names import name_problem
-from leakscope.files.opening import Source
+from leakscope.files.opening import ByteSource
 
 MAX_RATIO = 20
 # Below this size a ratio says nothing: a header next to a few hundred zeros already exceeds 20.
@@ -15,7 +15,7 @@ MAX_DIRECTORY = 4 * 2**20
 _TAIL = 22 + 2**16
 
 
-def open_zip(source: Source, *, ratio_floor: int = RATIO_FLOOR) -> zipfile.ZipFile:
+def open_zip(source: ByteSource, *, ratio_floor: int = RATIO_FLOOR) -> zipfile.ZipFile:
     """Open the archive after bounding its directory, and check every member's declared size."""
     _check_directory(source)
     source.file.seek(0)
@@ -35,7 +35,7 @@ def open_zip(source: Source, *, ratio_floor: int = RATIO_FLOOR) -> zipfile.ZipFi
     return archive
 
 
-def _check_directory(source: Source) -> None:
+def _check_directory(source: ByteSource) -> None:
     tail = source.read(max(0, source.size - _TAIL), min(source.size, _TAIL))
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < 22:
@@ -48,7 +48,7 @@ def _check_directory(source: Source) -> None:
         raise source.error(f"expected a zip directory of at most {MAX_DIRECTORY:,} bytes, got {size:,}")
 
 
-def _check_names(source: Source, members: list[zipfile.ZipInfo]) -> None:
+def _check_names(source: ByteSource, members: list[zipfile.ZipInfo]) -> None:
     seen: set[str] = set()
     for member in members:
         # zipfile cuts names at NUL and rewrites separators; the original must already be clean.
@@ -63,7 +63,7 @@ def _check_names(source: Source, members: list[zipfile.ZipInfo]) -> None:
         seen.add(member.filename)
 
 
-def _check_overlap(source: Source, members: list[zipfile.ZipInfo]) -> None:
+def _check_overlap(source: ByteSource, members: list[zipfile.ZipInfo]) -> None:
     reached = 0
     for member in sorted(members, key=lambda item: item.header_offset):
         if member.header_offset < reached:
@@ -74,7 +74,7 @@ def _check_overlap(source: Source, members: list[zipfile.ZipInfo]) -> None:
         raise source.error(f"members reach to byte {reached:,}, the file has {source.size:,}; copy it again")
 
 
-def _check_member(source: Source, member: zipfile.ZipInfo) -> None:
+def _check_member(source: ByteSource, member: zipfile.ZipInfo) -> None:
     if member.flag_bits & 0x1:
         raise source.error("the archive member is encrypted; write the file without a password", tensor=member.filename)
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -83,7 +83,7 @@ def _check_member(source: Source, member: zipfile.ZipInfo) -> None:
         raise source.error("stored data has two different sizes; write the file again", tensor=member.filename)
 
 
-def _check_ratio(source: Source, plain: int, packed: int, name: str | None) -> None:
+def _check_ratio(source: ByteSource, plain: int, packed: int, name: str | None) -> None:
     if plain > MAX_RATIO * packed:
         raise source.error(
             f"expands {plain / max(packed, 1):,.0f} times ({packed:,} → {plain:,} bytes), at most {MAX_RATIO} is "

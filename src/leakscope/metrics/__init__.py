@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from leakscope.metrics import legacy
 from leakscope.metrics.assign import assign, mse_matrix
-from leakscope.metrics.baselines import guess_baseline
-from leakscope.metrics.identification import Identification, identify
-from leakscope.metrics.labels import label_accuracy, label_correct
+from leakscope.metrics.identification import Identification, identify, label_accuracy, label_correct
 from leakscope.metrics.lpips import LPIPS, lpips
 from leakscope.metrics.metric import Metric
-from leakscope.metrics.pixel import MAE, MSE, PSNR, mae, mse, psnr
-from leakscope.metrics.score import score, score_trained
+from leakscope.metrics.pixel import MAE, MSE, PSNR, guess_baseline, mae, mse, psnr
+from leakscope.metrics.score import METRICS, get_metric, score, score_trained
 from leakscope.metrics.structure import SSIM, ssim
 from leakscope.metrics.summarise import Spread, success_curve, summarise
-from leakscope.metrics.table import METRICS, get_metric
 
 __all__ = [
     "LPIPS",

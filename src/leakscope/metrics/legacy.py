@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from leakscope.errors import BadInputError
-from leakscope.metrics.pairs import paired, require_images
+from leakscope.metrics.pairs import prepare_pair, require_images
 from leakscope.metrics.pixel import decibels
 
 PEAK_8BIT_DB = 20 * math.log10(255)
@@ -32,7 +32,7 @@ PEAK_8BIT_DB = 20 * math.log10(255)
 
 def psnr_unclamped(reconstruction: Tensor, truth: Tensor) -> Tensor:
     """PSNR of ATS (Gao et al., CVPR 2021): peak 1, pixels left outside [0, 1] where they are."""
-    left, right = paired(reconstruction, truth, clamp=False)
+    left, right = prepare_pair(reconstruction, truth, clamp=False)
     return decibels(_mse(left, right))
 
 
@@ -44,7 +44,7 @@ def psnr_normalised(reconstruction: Tensor, truth: Tensor, *, std: Sequence[floa
     mean_c 10·log10(1 / (std_c² · MSE_normalised)). The data set's mean cancels.
     """
     require_images(truth, metric="psnr_normalised")
-    left, right = paired(reconstruction, truth, clamp=False)
+    left, right = prepare_pair(reconstruction, truth, clamp=False)
     if len(std) != truth.shape[1] or min(std) <= 0:
         raise BadInputError(f"psnr_normalised needs one positive std per channel ({truth.shape[1]}), got {list(std)}")
     scale = torch.tensor(std, device=left.device, dtype=left.dtype)
@@ -58,7 +58,7 @@ def psnr_root_mse_8bit(reconstruction: Tensor, truth: Tensor) -> Tensor:
     The root is in the place of the error, so failures look like 28 dB. Convert printed numbers
     with `from_root_mse_8bit`.
     """
-    left, right = paired(reconstruction, truth)
+    left, right = prepare_pair(reconstruction, truth)
     root = _mse((left * 255).round(), (right * 255).round()).sqrt()
     return decibels(root, peak=255.0)
 
@@ -80,13 +80,13 @@ def psnr_target_peak(reconstruction: Tensor, truth: Tensor) -> Tensor:
 
     An all-black truth has no peak and gives −inf.
     """
-    left, right = paired(reconstruction, truth)
+    left, right = prepare_pair(reconstruction, truth)
     return decibels(_mse(left, right), peak=right.flatten(1).amax(1))
 
 
 def psnr_signed_unit(reconstruction: Tensor, truth: Tensor) -> Tensor:
     """PSNR of GGL (Li et al., CVPR 2022): pictures in [−1, 1], yet peak 1: 6.02 dB too low."""
-    left, right = paired(reconstruction, truth)
+    left, right = prepare_pair(reconstruction, truth)
     return decibels(_mse(2 * left - 1, 2 * right - 1))
 
 

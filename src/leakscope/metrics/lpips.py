@@ -20,7 +20,7 @@ from torch.nn import functional
 from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
 from leakscope.files import load_state
 from leakscope.metrics.metric import Metric
-from leakscope.metrics.pairs import paired, require_images
+from leakscope.metrics.pairs import prepare_pair, require_images
 from leakscope.types import Tensors
 
 Backbone = Literal["alex", "vgg"]
@@ -97,7 +97,7 @@ def lpips(
     require_images(truth, metric="lpips")
     if truth.shape[1] not in (1, 3):
         raise BadInputError(f"lpips needs 1 or 3 channels, got {truth.shape[1]}")
-    left, right = paired(reconstruction, truth)
+    left, right = prepare_pair(reconstruction, truth)
     trunk = _TRUNKS[net]
     parameters = {name: value.to(left) for name, value in _weights(weights, net).items()}
     parts = zip(left.split(CHUNK), right.split(CHUNK), strict=True)
@@ -115,7 +115,7 @@ def _distance(left: Tensor, right: Tensor, *, trunk: _Trunk, parameters: Tensors
 
 def _features(images: Tensor, *, trunk: _Trunk, parameters: Tensors) -> list[Tensor]:
     """Outputs of the five groups, each position scaled to unit length along the channels."""
-    hidden = _fitted(images, trunk.smallest_side) * 2 - 1
+    hidden = _enlarge(images, trunk.smallest_side) * 2 - 1
     hidden = (hidden - parameters["scaling_layer.shift"]) / parameters["scaling_layer.scale"]
     outputs = []
     for index, group in enumerate(trunk.groups):
@@ -128,7 +128,7 @@ def _features(images: Tensor, *, trunk: _Trunk, parameters: Tensors) -> list[Ten
     return outputs
 
 
-def _fitted(images: Tensor, smallest_side: int) -> Tensor:
+def _enlarge(images: Tensor, smallest_side: int) -> Tensor:
     images = images.expand(-1, 3, -1, -1)
     height, width = images.shape[-2:]
     if min(height, width) >= smallest_side:
@@ -152,7 +152,7 @@ def _from_file(path: Path, net: str) -> Tensors:
             f"no LPIPS weights at {path}; expected a safetensors file in the layout of the lpips package, version 0.1"
         )
     # Links are followed: download caches consist of them.
-    return _checked(load_state(path.resolve()), net, source=str(path))
+    return _check_state(load_state(path.resolve()), net, source=str(path))
 
 
 def _from_package(net: str) -> Tensors:
@@ -171,10 +171,10 @@ def _from_package(net: str) -> Tensors:
             state = package.LPIPS(net=net, verbose=False).state_dict()
     except OSError as error:
         raise MissingDataError(f"the lpips package could not fetch its {net} network ({error}); {remedy}") from error
-    return _checked(state, net, source="the lpips package")
+    return _check_state(state, net, source="the lpips package")
 
 
-def _checked(state: Tensors, net: str, *, source: str) -> Tensors:
+def _check_state(state: Tensors, net: str, *, source: str) -> Tensors:
     """Keep what the network uses, and name what is missing."""
     trunk = _TRUNKS[net]
     names = ["scaling_layer.shift", "scaling_layer.scale"]

@@ -17,7 +17,7 @@ def compute_dtype(*tensors: Tensor) -> torch.dtype:
     return dtype
 
 
-def paired(reconstruction: Tensor, truth: Tensor, *, clamp: bool = True) -> tuple[Tensor, Tensor]:
+def prepare_pair(reconstruction: Tensor, truth: Tensor, *, clamp: bool = True) -> tuple[Tensor, Tensor]:
     """Return both stacks in one floating dtype, clamped to [0, 1] unless told otherwise."""
     if reconstruction.shape != truth.shape or truth.ndim < 2:
         raise BadInputError(

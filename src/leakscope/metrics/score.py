@@ -10,16 +10,29 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from leakscope.errors import BadInputError
+from leakscope.errors import BadInputError, UsageError, suggest
 from leakscope.metrics.assign import assign, mse_matrix, solve
-from leakscope.metrics.labels import label_correct
+from leakscope.metrics.identification import label_correct
 from leakscope.metrics.lpips import LPIPS, Backbone, lpips
 from leakscope.metrics.metric import Metric
 from leakscope.metrics.pairs import compute_dtype, require_floating, to_unit_range
-from leakscope.metrics.table import get_metric
+from leakscope.metrics.pixel import MAE, MSE, PSNR
+from leakscope.metrics.structure import SSIM
 from leakscope.types import Batch, Reconstruction, Scores
 
+# A new metric is a file and an entry here.
+METRICS: tuple[Metric, ...] = (PSNR, SSIM, MSE, MAE, LPIPS)
 DEFAULT = ("psnr", "ssim", "mse")
+
+
+def get_metric(metric: str | Metric) -> Metric:
+    """A metric by its name; one that is a value already is returned as it is."""
+    if isinstance(metric, Metric):
+        return metric
+    table = {one.name: one for one in METRICS}
+    if metric not in table:
+        raise UsageError(f"unknown metric {metric!r}.{suggest(metric, table)}")
+    return table[metric]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from leakscope.metrics.metric import Metric
-from leakscope.metrics.pairs import paired, require_images
+from leakscope.metrics.pairs import prepare_pair, require_images
 
 WINDOW, SIGMA = 11, 1.5
 C1, C2 = 0.01**2, 0.03**2
@@ -33,7 +33,7 @@ def ssim(reconstruction: Tensor, truth: Tensor) -> Tensor:
         structural similarity", IEEE TIP 2004.
     """
     require_images(truth, metric="ssim")
-    left, right = paired(reconstruction, truth)
+    left, right = prepare_pair(reconstruction, truth)
     window = _gaussian(min(WINDOW, *truth.shape[-2:]), like=left)
     mean_l, mean_r = _smooth(left, window), _smooth(right, window)
     var_l = _smooth(left * left, window) - mean_l**2

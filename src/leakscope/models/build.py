@@ -10,25 +10,23 @@ from torch import nn
 
 from leakscope.errors import UsageError, suggest
 from leakscope.models import initialise
-from leakscope.models.convnet import convnet, convnet_9
 from leakscope.models.initialise import Rule
 from leakscope.models.lenet import lenet5, lenet_dlg, lenet_grnn
 from leakscope.models.lstm import initialise_lstm, lstm
-from leakscope.models.mlp import mlp
 from leakscope.models.normalise import Constants, resolve_constants
-from leakscope.models.plan import ACTIVATIONS, Plan
+from leakscope.models.plain import convnet, convnet_9, mlp, vgg16
+from leakscope.models.plan import ACTIVATIONS, NetworkPlan
 from leakscope.models.resnet import resnet18, resnet20, resnet20_4, resnet32, resnet34, resnet50
 from leakscope.models.rgap import cnn6, fcn3
-from leakscope.models.vgg import vgg16
 from leakscope.models.vit import initialise_vit, vit
-from leakscope.types import PictureSize, height_width
+from leakscope.picture_size import PictureSize, height_width
 
 
 @dataclass(frozen=True)
 class Network:
     """One family's builder with the paper's choices and the smallest image it can take."""
 
-    make: Callable[[Plan], nn.Module]
+    make: Callable[[NetworkPlan], nn.Module]
     activation: str = "relu"
     init: Rule = initialise.default
     default: Rule = initialise.default
@@ -100,7 +98,7 @@ def build(
     network = _NETWORKS[name]
     height, width = _check_sizes(name, num_classes=num_classes, in_channels=in_channels, image_size=image_size)
     mean, std = resolve_constants(normalise, in_channels)
-    plan = Plan(
+    plan = NetworkPlan(
         num_classes=num_classes,
         in_channels=in_channels,
         height=height,

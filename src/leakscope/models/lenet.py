@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from leakscope.models.plan import Plan, chain
+from leakscope.models.plan import NetworkPlan, chain
 
 
-def lenet_dlg(plan: Plan) -> nn.Sequential:
+def lenet_dlg(plan: NetworkPlan) -> nn.Sequential:
     """LeNet of Deep Leakage from Gradients: three convolutions of 12 channels, strides 2, 2, 1, no pooling.
 
     Zhu, Liu, Han, "Deep Leakage from Gradients", NeurIPS 2019. The last layer sees 768 values
@@ -27,7 +27,7 @@ def lenet_dlg(plan: Plan) -> nn.Sequential:
     return chain(plan, [*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(12 * height * width, plan.num_classes))])
 
 
-def lenet_grnn(plan: Plan) -> nn.Sequential:
+def lenet_grnn(plan: NetworkPlan) -> nn.Sequential:
     """LeNet attacked by GRNN: two unpadded convolutions with max pooling, then 120 and 84 neurons.
 
     Ren, Deng, Xie, "GRNN: Generative Regression Neural Network", ACM TIST 2022.
@@ -35,7 +35,7 @@ def lenet_grnn(plan: Plan) -> nn.Sequential:
     return chain(plan, _two_convs(plan, padding=0, pool=nn.MaxPool2d))
 
 
-def lenet5(plan: Plan) -> nn.Sequential:
+def lenet5(plan: NetworkPlan) -> nn.Sequential:
     """LeNet-5 attacked by MKOR: padding 2 in the first convolution, average pooling.
 
     Wang, Hugh, Li, "Maximum Knowledge Orthogonality Reconstruction", WACV 2024.
@@ -44,7 +44,7 @@ def lenet5(plan: Plan) -> nn.Sequential:
 
 
 def _two_convs(
-    plan: Plan, *, padding: int, pool: type[nn.MaxPool2d] | type[nn.AvgPool2d]
+    plan: NetworkPlan, *, padding: int, pool: type[nn.MaxPool2d] | type[nn.AvgPool2d]
 ) -> list[tuple[str, nn.Module]]:
     # Each 5×5 convolution takes 4 off a side, less what its padding adds, and each pooling halves the rest.
     rows, columns = (((side + 2 * padding - 4) // 2 - 4) // 2 for side in (plan.height, plan.width))

@@ -12,12 +12,12 @@ from torch import Generator, Tensor, nn
 from torch.nn import init
 
 from leakscope.models.initialise import default
-from leakscope.models.plan import Plan, chain
+from leakscope.models.plan import NetworkPlan, chain
 
 WIDTH = 128
 
 
-def lstm(plan: Plan) -> nn.Sequential:
+def lstm(plan: NetworkPlan) -> nn.Sequential:
     """One layer of 128 cells, then the classifier: 117,002 parameters for 10 classes at 3×32×32."""
     return chain(
         plan,

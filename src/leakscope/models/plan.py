@@ -23,7 +23,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """The choices a family turns into layers."""
 
     num_classes: int
@@ -40,6 +40,6 @@ class Plan:
         return Normalise(self.mean, self.std)
 
 
-def chain(plan: Plan, layers: Sequence[tuple[str, nn.Module]]) -> nn.Sequential:
+def chain(plan: NetworkPlan, layers: Sequence[tuple[str, nn.Module]]) -> nn.Sequential:
     """Return the layers in order behind the normalisation, each under its own name."""
     return nn.Sequential(OrderedDict([("normalise", plan.normalise()), *layers]))

@@ -8,13 +8,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from leakscope.models.plan import Plan, chain
+from leakscope.models.plan import NetworkPlan, chain
 
 # Filters, kernel, stride and padding of CNN6's convolutions.
 _CNN6 = ((12, 4, 2, 2), (36, 3, 2, 1), (36, 3, 1, 1), (36, 3, 1, 1), (64, 3, 2, 1), (128, 3, 1, 1))
 
 
-def fcn3(plan: Plan) -> nn.Sequential:
+def fcn3(plan: NetworkPlan) -> nn.Sequential:
     """Linear layers without bias, by default three: 1,000 and 100 neurons and the output."""
     layers: list[tuple[str, nn.Module]] = [("flatten", nn.Flatten())]
     width = plan.in_channels * plan.height * plan.width
@@ -24,7 +24,7 @@ def fcn3(plan: Plan) -> nn.Sequential:
     return chain(plan, [*layers, (f"fc{len(plan.hidden) + 1}", nn.Linear(width, plan.num_classes, bias=False))])
 
 
-def cnn6(plan: Plan) -> nn.Sequential:
+def cnn6(plan: NetworkPlan) -> nn.Sequential:
     """Six convolutions without bias and a linear layer, which sees 3,200 values for 32×32 images."""
     layers: list[tuple[str, nn.Module]] = []
     channels, sides = plan.in_channels, [plan.height, plan.width]

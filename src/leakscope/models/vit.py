@@ -14,12 +14,12 @@ from torch import Generator, Tensor, nn
 from torch.nn import init
 
 from leakscope.models.initialise import default
-from leakscope.models.plan import Plan, chain
+from leakscope.models.plan import NetworkPlan, chain
 
 WIDTH, DEPTH, HEADS = 64, 3, 4
 
 
-def vit(plan: Plan) -> nn.Sequential:
+def vit(plan: NetworkPlan) -> nn.Sequential:
     """Three blocks of width 64 with four heads: 108,554 parameters for 10 classes at 3×32×32."""
     patch = _patch_side(max(plan.height, plan.width))
     rows, columns = math.ceil(plan.height / patch), math.ceil(plan.width / patch)
@@ -28,7 +28,7 @@ def vit(plan: Plan) -> nn.Sequential:
         *([("pad", nn.ZeroPad2d((0, right, 0, below)))] if below or right else []),
         ("patches", nn.Conv2d(plan.in_channels, WIDTH, patch, stride=patch)),
         ("tokens", Tokens(rows * columns, WIDTH)),
-        *((f"block{number}", Block(plan)) for number in range(1, DEPTH + 1)),
+        *((f"block{number}", TransformerBlock(plan)) for number in range(1, DEPTH + 1)),
         ("norm", nn.LayerNorm(WIDTH)),
         ("first", FirstToken()),
         ("fc", nn.Linear(WIDTH, plan.num_classes)),
@@ -72,10 +72,10 @@ class Attention(nn.Module):
         return self.out((weights @ value).transpose(1, 2).flatten(2))
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x + attention(norm(x)), then x + perceptron(norm(x))."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NetworkPlan) -> None:
         """Hold both halves."""
         super().__init__()
         self.norm1, self.attention = nn.LayerNorm(WIDTH), Attention()

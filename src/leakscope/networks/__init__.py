@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakscope.networks.chain import Chain, Step, take_apart, trace
-from leakscope.networks.forward import received_by, run
+from leakscope.networks.chain import LayerChain, Step, take_apart, trace
+from leakscope.networks.forward import record_inputs, run
 from leakscope.networks.freeze import batch_statistics, check_weights, copy_network, freeze, strip
 from leakscope.networks.layers import (
     InputNormalisation,
@@ -17,8 +17,8 @@ from leakscope.networks.layers import (
 from leakscope.networks.settle import Settled, check_output, noise_inputs, settle, tokens_refused
 
 __all__ = [
-    "Chain",
     "InputNormalisation",
+    "LayerChain",
     "Settled",
     "Step",
     "batch_statistics",
@@ -33,7 +33,7 @@ __all__ = [
     "norm_layers",
     "norm_statistics",
     "normalisation_constants",
-    "received_by",
+    "record_inputs",
     "run",
     "settle",
     "strip",

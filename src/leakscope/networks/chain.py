@@ -52,14 +52,14 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class LayerChain:
     """The steps from the input on, up to the output or to the first branch or join (`reason`)."""
 
     steps: tuple[Step, ...]
     reason: str | None = None
 
 
-def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> Chain:
+def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> LayerChain:
     """The chain at the beginning of `model`, which is not run in the caller's copy.
 
     Raises:
@@ -76,12 +76,12 @@ def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> Chain:
         following = [user for user in node.users if not _asks_shape(user)]
         if len(following) != 1:
             reason = f"the output of {node.name!r} is used {len(following)} times (a residual or a branch)"
-            return Chain(tuple(steps), reason)
+            return LayerChain(tuple(steps), reason)
         before, node = node, following[0]
         if node.op == "output":
-            return Chain(tuple(steps))
+            return LayerChain(tuple(steps))
         if len([one for one in node.all_input_nodes if not _is_number(one)]) != 1:
-            return Chain(tuple(steps), f"{node.name!r} joins several values (a residual or a computed weight)")
+            return LayerChain(tuple(steps), f"{node.name!r} joins several values (a residual or a computed weight)")
         layer = _layer(copied, node)
         shared = layer is not None and any(uses[id(value)] > 1 for value in layer.parameters())
         name = str(node.target) if node.op == "call_module" else node.name

@@ -55,7 +55,7 @@ def run(
         return torch.func.functional_call(model, {**state, **(parameters or {})}, (inputs,))
 
 
-def received_by(model: nn.Module, inputs: Tensor, layers: Iterable[str]) -> dict[str, list[Tensor]]:
+def record_inputs(model: nn.Module, inputs: Tensor, layers: Iterable[str]) -> dict[str, list[Tensor]]:
     """What each of `layers` receives, once for every time it runs, in the order of execution; without derivatives."""
     found: dict[str, list[Tensor]] = {}
 

@@ -44,7 +44,7 @@ def strip(model: nn.Module) -> nn.Module:
     either could carry what the network has seen. What torch's own `weight_norm`, `spectral_norm` and pruning hooked
     in stays, for it is part of the network.
     """
-    return _stripped(model)[0]
+    return _strip_copy(model)[0]
 
 
 def freeze(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
@@ -54,7 +54,7 @@ def freeze(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
     the attacker does not know the mask.
     """
     check_weights(model)
-    frozen, changed = _stripped(model)
+    frozen, changed = _strip_copy(model)
     notes: list[str] = []
     if changed:
         notes.append(
@@ -67,7 +67,7 @@ def freeze(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
             module.eval()
             notes.append(
                 f"dropout {name!r} was active at the client; the attacker does not know its mask and leaves it out: "
-                "a low score is no evidence of protection, since masks can be estimated"
+                "a low score is not evidence of protection, since masks can be estimated"
             )
     return frozen, tuple(notes)
 
@@ -99,7 +99,7 @@ def batch_statistics(model: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def _stripped(model: nn.Module) -> tuple[nn.Module, list[str]]:
+def _strip_copy(model: nn.Module) -> tuple[nn.Module, list[str]]:
     """A stripped copy, and the names of what was left out that runs in a forward or backward pass."""
     copied = copy_network(model)
     left_out: list[str] = []

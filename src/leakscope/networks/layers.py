@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leakscope.networks.forward import received_by, run
+from leakscope.networks.forward import record_inputs, run
 from leakscope.tasks import unwrap
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
@@ -91,5 +91,5 @@ def find_normalisation(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[
         return next(iter(found.values()), None)
     # Modules may be registered in any order; two examples, for batch normalisation in training mode refuses one.
     probe = next(iter(found.values()))[0].new_full((2, *input_shape), 0.5)
-    first = next(iter(received_by(model, probe, found)), None)
+    first = next(iter(record_inputs(model, probe, found)), None)
     return None if first is None else found[first]

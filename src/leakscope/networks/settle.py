@@ -23,11 +23,11 @@ _LOW_PRECISION = (torch.bfloat16, torch.float16)
 _FORWARD_ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 _QUIET = (
     "the forward pass drew random numbers at the client (functional dropout or the like); the attacker does not know "
-    "them and runs evaluation mode: a low score is no evidence of protection, since they can be estimated"
+    "them and runs evaluation mode: a low score is not evidence of protection, since they can be estimated"
 )
 _OWN_DRAW = (
     "the forward pass draws random numbers even in evaluation mode; the attacker replays it with a draw of its own: a "
-    "low score is no evidence of protection, since they can be estimated"
+    "low score is not evidence of protection, since they can be estimated"
 )
 
 
@@ -100,7 +100,7 @@ def _probe_twice(model: nn.Module, input_shape: tuple[int, ...], task: Task) -> 
         if isinstance(error, BadInputError):
             raise
         raise _refusal(model, inputs, task, error) from error
-    # A layer of zeros behind dropout hides the mask from the output, not from the gradient: hence `drew`.
+    # A layer of zeros behind dropout hides the mask from the output, not from the gradient: therefore `drew`.
     steady = not (drew or drew_again) and torch.equal(first.nan_to_num(), second.nan_to_num())
     return task.outputs(first), steady
 

@@ -11,7 +11,7 @@ gradient is ∂L/∂b = mean(p − y) and ∂L/∂W = mean((p − y) hᵀ), wher
 
 Noise, pruning, quantisation and smooth labels break these marks as a wrong declaration does. So nothing is
 refused here: a broken mark becomes a note, which follows the observation into the report. Those that speak of
-a wrong declaration are contradictions: an attack that then fails to explain the update is no evidence.
+a wrong declaration are contradictions: an attack that then fails to explain the update is not evidence.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _of_bias(
     residual = float((weight - torch.outer(bias, features)).norm() / weight.norm())
     prediction = (head.weight.detach().double() @ features + head.bias.detach().double()).softmax(0)
     alone = residual < (_ONE_EXAMPLE if num_examples == 1 else _ONE_EXAMPLE / 10) and num_examples in (None, 1)
-    if _reversed(bias, prediction if alone else None, num_examples):
+    if _is_reversed(bias, prediction if alone else None, num_examples):
         other = "delta" if update.kind == "gradient" else "gradient"
         return (REVERSED.format(kind=update.kind, other=other),)
     if num_examples is not None and int((bias < -_ROUNDING * bias.abs().max()).sum()) > num_examples:
@@ -106,7 +106,7 @@ def _of_bias(
     return (ANOTHER_MODEL,) if residual < _ONE_EXAMPLE and foreign else ()
 
 
-def _reversed(bias: Tensor, prediction: Tensor | None, num_examples: int | None) -> bool:
+def _is_reversed(bias: Tensor, prediction: Tensor | None, num_examples: int | None) -> bool:
     """Whether −`bias` could be the gradient of so few examples, and `bias` could not."""
     if prediction is not None and _fits_one(-bias, prediction) > 0.99 and _fits_one(bias, prediction) < 0.9:
         return True

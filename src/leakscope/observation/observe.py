@@ -6,22 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from leakscope.errors import BadInputError, UsageError
-from leakscope.networks import Settled, batch_statistics, find_head, freeze, noise_inputs, settle, tokens_refused
+from leakscope.networks import Settled, find_head, freeze, noise_inputs, settle, tokens_refused
 from leakscope.observation.checks import as_precise, check_fits, check_not_zero, not_shared
 from leakscope.observation.consistency import contradictions, suspicions
-from leakscope.observation.scenario import RECIPE, TRAINING, Scenario, get_scenario
-from leakscope.tasks import Classification, Task
-from leakscope.types import Batch, Knowledge, Loss, Observation, OutputLoss, SealedUpdate, SharedUpdate, Tensors
+from leakscope.observation.scenario import Scenario, get_scenario
+from leakscope.tasks import Classification, OutputLoss, Task
+from leakscope.types import Batch, Knowledge, Loss, Observation, SealedUpdate, SharedUpdate
 
 if TYPE_CHECKING:
     from leakscope.defence import Hardened
 
-# Positions of the examples of every local step.
-Order = Sequence[Sequence[int]]
+# Positions of the examples of every local step, in any sequences.
+Positions = Sequence[Sequence[int]]
 
 
 def observe(
@@ -35,7 +34,7 @@ def observe(
     num_classes: int | None = None,
     loss: Loss | None = None,
     task: Task | None = None,
-    order: Order | None = None,
+    order: Positions | None = None,
 ) -> Observation:
     """Build what a server in `scenario` sees. `truth` fills only what the scenario grants.
 
@@ -86,7 +85,7 @@ def observe_many(
     num_classes: int | None = None,
     loss: Loss | None = None,
     task: Task | None = None,
-    orders: Sequence[Order | None] | None = None,
+    orders: Sequence[Positions | None] | None = None,
     notes: tuple[str, ...] = (),
 ) -> list[Observation]:
     """Observations of several victims of one already frozen model, which they share."""
@@ -98,7 +97,7 @@ def observe_many(
     common = _Common(
         model=settled.model,
         head=_head(settled, shape, problem),
-        rung=get_scenario(scenario),
+        scenario=get_scenario(scenario),
         shape=shape,
         classes=_classes(settled, num_classes, problem),
         task=problem,
@@ -119,7 +118,7 @@ class _Common:
 
     model: nn.Module
     head: nn.Linear | None
-    rung: Scenario
+    scenario: Scenario
     shape: tuple[int, ...]
     classes: int
     task: Task
@@ -162,9 +161,10 @@ def _labels(common: _Common, update: SharedUpdate, truth: Batch | None, given: T
     """The true labels, whether granted or not."""
     labels = given if truth is None else truth.targets
     if labels is None:
-        if Knowledge.LABELS in common.rung.grants:
+        if Knowledge.LABELS in common.scenario.grants:
             raise UsageError(
-                f"scenario {common.rung.name!r} grants the labels, so they must be given; use C, D or E without them"
+                f"scenario {common.scenario.name!r} grants the labels, so they must be given; "
+                "use C, D or E without them"
             )
         return None
     common.task.check_targets(labels, common.classes)
@@ -177,13 +177,13 @@ def _labels(common: _Common, update: SharedUpdate, truth: Batch | None, given: T
 
 
 def _observe_one(
-    common: _Common, update: SharedUpdate, truth: Batch | None, labels: Tensor | None, order: Order | None
+    common: _Common, update: SharedUpdate, truth: Batch | None, labels: Tensor | None, order: Positions | None
 ) -> Observation:
     check_not_zero(update.tensors)
-    rung, model = common.rung, common.model
+    scenario, model = common.scenario, common.model
     size = update.num_examples if labels is None else len(labels)
-    granted = size if Knowledge.BATCH_SIZE in rung.grants else None
-    public = update if rung.grants >= TRAINING else _without_training(update, rung)
+    granted = size if Knowledge.BATCH_SIZE in scenario.grants else None
+    public = scenario.grant_update(update)
     doubts = suspicions(common.head, public, model=model, num_examples=granted)
     precise = as_precise(public, model)
     return Observation(
@@ -192,53 +192,18 @@ def _observe_one(
         loss=common.loss,
         input_shape=common.shape,
         num_classes=common.classes,
-        scenario=rung.name,
-        knowledge=_present(public, rung),
+        scenario=scenario.name,
+        knowledge=scenario.grant_knowledge(public),
         bounds=truth.bounds if truth is not None else common.task.bounds,
         num_examples=granted,
-        targets=_granted_targets(labels, rung, precise),
+        targets=scenario.grant_targets(labels, dtype=next(iter(precise.tensors.values())).dtype),
         local=public.local,
-        batch_statistics=_granted_statistics(model, truth, rung),
+        batch_statistics=scenario.grant_statistics(model, truth),
         notes=(*common.notes, *not_shared(public, model), *doubts),
         contradictions=contradictions(doubts),
         task=common.task,
-        order=_granted_order(order, rung),
+        order=scenario.grant_order(order),
     )
-
-
-def _granted_order(order: Order | None, rung: Scenario) -> tuple[tuple[int, ...], ...] | None:
-    if order is None or Knowledge.LABEL_ORDER not in rung.grants:
-        return None
-    return tuple(tuple(int(place) for place in step) for step in order)
-
-
-def _present(update: SharedUpdate, rung: Scenario) -> frozenset[Knowledge]:
-    """What the scenario grants and the update has: a delta may come without word of how it was made."""
-    absent = update.kind == "delta" and update.local is None
-    return rung.grants - RECIPE if absent else rung.grants
-
-
-def _without_training(update: SharedUpdate, rung: Scenario) -> SharedUpdate:
-    """Strip the fields of the update that would tell more than the scenario grants."""
-    size = update.num_examples if Knowledge.BATCH_SIZE in rung.grants else None
-    return SharedUpdate(update.kind, update.tensors, num_examples=size, local=None, buffers=update.buffers)
-
-
-def _granted_targets(labels: Tensor | None, rung: Scenario, update: SharedUpdate) -> Tensor | None:
-    if labels is None or Knowledge.LABELS not in rung.grants:
-        return None
-    if labels.is_floating_point():
-        return labels.to(torch.promote_types(labels.dtype, next(iter(update.tensors.values())).dtype), copy=True)
-    if Knowledge.LABEL_ORDER in rung.grants:
-        return labels.clone()
-    # Without the order only the multiset of labels is known: sorting removes the rest. A text stays whole.
-    return labels.sort().values if labels.ndim == 1 else labels.new_tensor(sorted(labels.tolist()))
-
-
-def _granted_statistics(model: nn.Module, truth: Batch | None, rung: Scenario) -> Tensors | None:
-    if truth is None or Knowledge.BATCH_STATISTICS not in rung.grants:
-        return None
-    return batch_statistics(model, truth.inputs.to(noise_inputs(model, tuple(truth.inputs.shape[1:]))))
 
 
 def _input_shape(given: Sequence[int] | None, truth: Batch | None) -> tuple[int, ...]:

@@ -3,6 +3,15 @@
 from leakscope.priors.manifest import describe, recognise
 from leakscope.priors.prior import Architecture, Prior
 from leakscope.priors.smooth import smooth_prior
-from leakscope.priors.training import Progress, Recipe, Trainer
+from leakscope.priors.training import Trainer, TrainingProgress, TrainingSettings
 
-__all__ = ["Architecture", "Prior", "Progress", "Recipe", "Trainer", "describe", "recognise", "smooth_prior"]
+__all__ = [
+    "Architecture",
+    "Prior",
+    "Trainer",
+    "TrainingProgress",
+    "TrainingSettings",
+    "describe",
+    "recognise",
+    "smooth_prior",
+]

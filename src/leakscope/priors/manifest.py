@@ -20,7 +20,7 @@ KEY = "leakscope-prior"
 _LARGEST_SIDE = 1024
 
 
-class Manifest(BaseModel):
+class PriorManifest(BaseModel):
     """The architecture of a trained prior, and where it comes from."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -41,7 +41,7 @@ def describe(prior: Prior) -> tuple[dict[str, Tensor], dict[str, str]]:
             f"only trained priors are written to files, got {type(decoder).__name__}; "
             "the file a decoder was read from can be used as it is, and prior=smooth needs none"
         )
-    manifest = Manifest(
+    manifest = PriorManifest(
         format=1,
         decoder="convolutional",
         image_shape=decoder.image_shape,
@@ -68,9 +68,9 @@ def recognise(tensors: Tensors, metadata: Mapping[str, str], *, name: str = "the
     return Prior(found, {key: value.to(torch.float32) for key, value in tensors.items()}, f"decoder from {name}")
 
 
-def _parse(text: str, name: str) -> Manifest:
+def _parse(text: str, name: str) -> PriorManifest:
     try:
-        manifest = Manifest.model_validate_json(text)
+        manifest = PriorManifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the whole"

@@ -66,8 +66,12 @@ class ResidualDecoder:
             return {"weight": (3, wide, 3, 3), "bias": (3,)}
         block = {f"conv.{i}.{name}": shape for i in (0, 2, 4) for name, shape in _conv(wide).items()}
         if part == "mixed":
-            block |= {"pool.0.weight": (4 * wide, wide, 1, 1), "pool.1.weight": (4 * wide,),
-                      "pool.1.bias": (4 * wide,), "pool.3.weight": (wide, 4 * wide, 1, 1)}  # fmt: skip
+            block |= {
+                "pool.0.weight": (4 * wide, wide, 1, 1),
+                "pool.1.weight": (4 * wide,),
+                "pool.1.bias": (4 * wide,),
+                "pool.3.weight": (wide, 4 * wide, 1, 1),
+            }
         return block
 
     def decode(self, weights: Tensors, latents: Tensor) -> Tensor:

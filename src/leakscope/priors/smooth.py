@@ -60,9 +60,11 @@ class Cosines:
         made = Cosines(self.cutoff, shape)
         down, across = made.latent_shape[1:]
         return made, {
-            "rows": _basis(shape[1], down), "columns": _basis(shape[2], across), "scale": _spectrum(down, across),
+            "rows": _basis(shape[1], down),
+            "columns": _basis(shape[2], across),
+            "scale": _spectrum(down, across),
             "mean": torch.zeros(shape, dtype=torch.float64),
-        }  # fmt: skip
+        }
 
 
 def smooth_prior(*, cutoff: int = 8) -> Prior:

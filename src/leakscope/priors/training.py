@@ -30,8 +30,8 @@ _MOMENTS = ("first", "second")
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a prior is trained; the same recipe on the same images gives the same bytes."""
+class TrainingSettings:
+    """How a prior is trained; the same settings on the same images gives the same bytes."""
 
     latent: int = 64
     width: int = 16
@@ -53,7 +53,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """After a step: how far training is, and the root mean squared error of the last batch."""
 
     step: int
@@ -64,18 +64,18 @@ class Progress:
 class Trainer:
     """Weights, Adam's moments and the number of steps taken; `state` holds all of it."""
 
-    def __init__(self, images: Tensor, recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(self, images: Tensor, settings: TrainingSettings, state: Mapping[str, Tensor] | None = None) -> None:
         """Begin at the start, or where `state` ended."""
         if images.ndim != 4 or len(images) == 0:
             raise BadInputError(f"a prior is trained on images [n, C, H, W], got {list(images.shape)}")
-        self.images, self.recipe = images, recipe
+        self.images, self.settings = images, settings
         shape = (images.shape[1], images.shape[2], images.shape[3])
-        self.decoder = ConvDecoder(shape, recipe.latent, recipe.width)
-        self.total = recipe.steps(len(images))
+        self.decoder = ConvDecoder(shape, settings.latent, settings.width)
+        self.total = settings.steps(len(images))
         self._restore(self._begin() if state is None else state)
 
     def _begin(self) -> dict[str, Tensor]:
-        rng = random.generator(self.recipe.seed, "prior", "weights")
+        rng = random.generator(self.settings.seed, "prior", "weights")
         weights = initialise(self._shapes(), rng)
         blank = {f"{moment}/{name}": torch.zeros_like(w) for moment in _MOMENTS for name, w in weights.items()}
         return {_STEP: torch.zeros((), dtype=torch.long), **{f"weight/{n}": w for n, w in weights.items()}, **blank}
@@ -124,10 +124,10 @@ class Trainer:
         factor = (vectors * values.clamp_min(0).sqrt()).flip(1)
         return means.mean(0).float(), factor.float()
 
-    def run(self) -> Iterator[Progress]:
+    def run(self) -> Iterator[TrainingProgress]:
         """Take the steps that are left, one at a time."""
         while self.step < self.total:
-            yield Progress(self.step + 1, self.total, self._advance())
+            yield TrainingProgress(self.step + 1, self.total, self._advance())
 
     def _advance(self) -> float:
         images = self._batch()
@@ -138,15 +138,15 @@ class Trainer:
         self._adam(dict(zip(leaves, grads, strict=True)))
         self.step += 1
         if not math.isfinite(error):
-            raise BadInputError(f"training the prior diverged at step {self.step}; lower lr from {self.recipe.lr}")
+            raise BadInputError(f"training the prior diverged at step {self.step}; lower lr from {self.settings.lr}")
         return math.sqrt(error)
 
     def _batch(self) -> Tensor:
-        per_epoch = math.ceil(len(self.images) / self.recipe.batch_size)
+        per_epoch = math.ceil(len(self.images) / self.settings.batch_size)
         epoch, place = divmod(self.step, per_epoch)
-        rng = random.generator(self.recipe.seed, "prior", "order", epoch)
+        rng = random.generator(self.settings.seed, "prior", "order", epoch)
         order = torch.randperm(len(self.images), generator=rng)
-        size = self.recipe.batch_size
+        size = self.settings.batch_size
         return self.images[order[place * size : (place + 1) * size]]
 
     def _loss(self, weights: Mapping[str, Tensor], images: Tensor) -> tuple[Tensor, float]:
@@ -155,7 +155,7 @@ class Trainer:
         The balance of sharpness and a Gaussian latent needs no weight to be tuned by data set.
         """
         mean, spread = self.decoder.encode(weights, images)
-        noise = random.normal_like(mean, random.generator(self.recipe.seed, "prior", "noise", self.step))
+        noise = random.normal_like(mean, random.generator(self.settings.seed, "prior", "noise", self.step))
         made = self.decoder.decode(weights, mean + (spread / 2).exp() * noise)
         error = (made - images).square().mean()
         gap = 0.5 * (mean.square() + spread.exp() - 1 - spread).sum(1).mean()
@@ -164,7 +164,7 @@ class Trainer:
     def _adam(self, gradient: Mapping[str, Tensor]) -> None:
         """Adam with a rate that falls linearly to zero."""
         done = self.step + 1
-        rate = self.recipe.lr * (1 - self.step / self.total) / (1 - _BETAS[0] ** done)
+        rate = self.settings.lr * (1 - self.step / self.total) / (1 - _BETAS[0] ** done)
         for name, value in gradient.items():
             self.first[name].lerp_(value, 1 - _BETAS[0])
             self.second[name].mul_(_BETAS[1]).addcmul_(value, value, value=1 - _BETAS[1])

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from leakscope.tasks.classification import Binary, Classification, is_mean_cross_entropy
 from leakscope.tasks.tabular import Tabular
-from leakscope.tasks.task import Task, TaskLoss, check_labels, unwrap
+from leakscope.tasks.task import OutputLoss, Task, TaskLoss, check_labels, unwrap
 from leakscope.tasks.text import CTCText
 
 __all__ = [
     "Binary",
     "CTCText",
     "Classification",
+    "OutputLoss",
     "Tabular",
     "Task",
     "TaskLoss",

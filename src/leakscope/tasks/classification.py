@@ -106,14 +106,14 @@ class Classification(Task):
     def doubts(self, outputs: int) -> tuple[str, ...]:
         """A loss that nobody vouches for switches checks off, which must not happen without a word."""
         # Functions carry the module they were written in, as classes do.
-        known = _named(self.function).__module__ in _TORCH_LOSSES
+        known = _origin(self.function).__module__ in _TORCH_LOSSES
         if self.cross_entropy is not None or outputs == 1 or known:
             return ()
-        return (UNKNOWN_LOSS.format(name=_named(self.function).__name__),)
+        return (UNKNOWN_LOSS.format(name=_origin(self.function).__name__),)
 
 
-def _named(loss: TaskLoss) -> Any:
-    """What a loss is called after: the function itself, or the class of an object."""
+def _origin(loss: TaskLoss) -> Any:
+    """What names a loss: the function itself, or the class of an object."""
     return loss if isinstance(loss, FunctionType) else type(loss)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +14,17 @@ from leakscope.errors import BadInputError
 
 # Takes what a network returned and the targets.
 TaskLoss = Callable[[Any, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class OutputLoss:
+    """A loss that takes what the network returned, unprocessed; any other loss takes its scores."""
+
+    function: TaskLoss
+
+    def __call__(self, output: Any, targets: Tensor) -> Tensor:
+        """The mean loss."""
+        return self.function(output, targets)
 
 
 class Task(ABC):

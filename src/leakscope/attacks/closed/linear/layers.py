@@ -9,7 +9,7 @@ from leakscope import rng as random
 from leakscope.attacks.closed.linear.rows import quotient
 from leakscope.errors import UnsuitableError
 from leakscope.matching.candidates.pixels import Pixels
-from leakscope.networks import find_normalisation, received_by
+from leakscope.networks import find_normalisation, record_inputs
 from leakscope.types import Observation
 
 
@@ -32,7 +32,7 @@ def layer_inputs(seen: Observation) -> dict[str, Tensor]:
             "use fc-inversion, which looks for rows that a single example reached"
         )
     layers = shared_layers(seen)
-    received = received_by(seen.model, _probe(seen), layers)
+    received = record_inputs(seen.model, _probe(seen), layers)
     found: dict[str, Tensor] = {}
     for name in layers:
         weight, bias = gradients(seen, name)
@@ -63,7 +63,7 @@ def first_linear(seen: Observation) -> str:
     shared = {name: layer for name, layer in shared_layers(seen).items() if layer.in_features == size}
     if shared:
         expected = normalised(seen, _probe(seen)).flatten(1)
-        for name, values in received_by(seen.model, _probe(seen), shared).items():
+        for name, values in record_inputs(seen.model, _probe(seen), shared).items():
             if values[0].shape == expected.shape and torch.allclose(values[0], expected, rtol=1e-4, atol=1e-5):
                 return name
     raise UnsuitableError(

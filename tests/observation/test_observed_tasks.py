@@ -16,7 +16,7 @@ from leakscope.federated.training import _evaluate
 from leakscope.matching.labels.rules import infer_labels
 from leakscope.observation.consistency import REVERSED
 from leakscope.observation.observe import observe
-from leakscope.tasks import Classification, CTCText, Tabular
+from leakscope.tasks import Classification, CTCText, OutputLoss, Tabular
 from leakscope.tensors import scale
 from leakscope.types import Batch, LocalTraining, OutputLoss, SharedUpdate
 from tiny import batch_of, convolutional, dense, shared

@@ -1,0 +1,120 @@
+"""How an audit ended: status, scores per example, and the result of one cell."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from leakscope.errors import UsageError, suggest
+
+
+class Status(str, enum.Enum):
+    """How a cell ended. Only `OK` counts as evidence."""
+
+    OK = "ok"
+    DIVERGED = "diverged"
+    NAN = "nan"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    REFUSED = "refused"
+    SEALED = "sealed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One value per private example and metric, after optimal assignment.
+
+    `scores["psnr"]`, `scores.psnr` and `scores.metrics["psnr"]` are the same tensor [n]. `len(scores)` is the number of
+    examples, not of metrics: those are `scores.names()`.
+
+    Attributes:
+        metrics: name → one value per example.
+        label_correct: whether the label beside each reconstruction is that of the example, bool [n].
+        assignment: the reconstruction paired with each example, −1 when there was none.
+    """
+
+    metrics: Mapping[str, Tensor]
+    label_correct: Tensor
+    assignment: Tensor
+
+    def __len__(self) -> int:
+        return len(self.assignment)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.metrics:
+            raise UsageError(f"{name!r} was not measured.{suggest(name, self.metrics)}")
+        return self.metrics[name]
+
+    def names(self) -> tuple[str, ...]:
+        """What was measured."""
+        return tuple(self.metrics)
+
+    @property
+    def psnr(self) -> Tensor:
+        """Peak signal-to-noise ratio in dB."""
+        return self["psnr"]
+
+    @property
+    def ssim(self) -> Tensor:
+        """Structural similarity."""
+        return self["ssim"]
+
+    @property
+    def mse(self) -> Tensor:
+        """Mean squared error."""
+        return self["mse"]
+
+    @property
+    def lpips(self) -> Tensor | None:
+        """Learned perceptual distance; None when it was not measured."""
+        return self.metrics.get("lpips")
+
+    @classmethod
+    def join(cls, parts: Sequence[Scores]) -> Scores:
+        """The scores of several victims one after the other, in the metrics that all of them have."""
+        names = [name for name in parts[0].metrics if all(name in part.metrics for part in parts)]
+        return cls(
+            metrics={name: torch.cat([part.metrics[name] for part in parts]) for name in names},
+            label_correct=torch.cat([part.label_correct for part in parts]),
+            assignment=torch.cat([part.assignment for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """One cell: an attack on one or more victims under one defence and scenario.
+
+    `adaptive` marks the attacker who knows the defence. `baseline_psnr` is what a guesser
+    without the update reaches on the same examples, so leakage can be read above chance. Where a defence
+    changed the pictures, `scores` are against the originals and `trained_scores` against what was trained on.
+    Several rounds are rows of the same result. `also` holds what attackers did whom the defence names as stronger.
+    """
+
+    attack: str
+    defence: str
+    scenario: str
+    seed: int
+    status: Status
+    scores: Scores | None
+    adaptive: bool = False
+    loss: float = float("nan")
+    baseline_psnr: Tensor | None = None
+    history: tuple[float, ...] = ()
+    evaluations: int = 0
+    seconds: float = 0.0
+    reconstruction: Tensor | None = None
+    truth: Tensor | None = None
+    notes: tuple[str, ...] = ()
+    trained_scores: Scores | None = None
+    rounds: int = 1
+    server: Literal["honest", "malicious"] = "honest"
+    also: tuple[AuditResult, ...] = ()
