@@ -9,9 +9,9 @@ from leakscope.attacks.gradinversion import PAPER, gradinversion
 from leakscope.matching.distances.distance import SquaredL2
 from leakscope.matching.labels.rules import DistinctFirst
 from leakscope.matching.optimisers.langevin import Langevin
-from leakscope.matching.penalties.batch_norm import BatchNormPrior
-from leakscope.matching.penalties.group import GroupConsistency
+from leakscope.matching.penalties.group_consistency import GroupConsistency
 from leakscope.matching.penalties.magnitudes import InputNorm
+from leakscope.matching.penalties.network import BatchNormPrior
 from leakscope.matching.penalties.penalty import TotalVariation
 from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score

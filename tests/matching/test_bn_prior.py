@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from leakscope.matching.penalties.batch_norm import BatchNormPrior, target_statistics
+from leakscope.matching.penalties.network import BatchNormPrior, target_statistics
 from leakscope.matching.trial import Trial
 from leakscope.networks import norm_layers, norm_statistics
 from leakscope.observation.observe import observe

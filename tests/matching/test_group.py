@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.penalties.group import GroupConsistency, consensus, matching_order, registered
+from leakscope.matching.penalties.group_consistency import GroupConsistency, consensus, matching_order, registered
 from leakscope.matching.trial import Trial
 from leakscope.rng import generator
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from leakscope.attack import Attack, Watch
 from leakscope.attacks.closed.linear.isolate import Isolated, isolate
-from leakscope.attacks.closed.linear.layers import first_linear, gradients, layer_inputs, normalised, to_pixels
+from leakscope.attacks.closed.linear.layer_inputs import first_linear, gradients, layer_inputs, normalised, to_pixels
 from leakscope.attacks.closed.linear.rows import least_squares, quotient
 from leakscope.errors import UnsuitableError
 from leakscope.matching.candidates.pixels import Pixels

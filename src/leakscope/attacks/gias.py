@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from leakscope.attack import Effort, Watch
-from leakscope.attacks.around import AroundMatching
 from leakscope.errors import UsageError
 from leakscope.matching.candidates.latent import LATENT, Latent, TunedWeights
 from leakscope.matching.candidates.prior_files import as_prior
@@ -19,6 +18,7 @@ from leakscope.matching.optimisers.schedules import three_drops
 from leakscope.matching.penalties.penalty import TotalVariation
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.wrapper import AroundMatching
 from leakscope.priors import Prior
 from leakscope.types import Observation, Reconstruction, Status
 

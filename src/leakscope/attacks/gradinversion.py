@@ -8,9 +8,9 @@ from leakscope.matching.labels.rules import DistinctFirst
 from leakscope.matching.optimisers.first_order import Adam
 from leakscope.matching.optimisers.langevin import Langevin
 from leakscope.matching.optimisers.schedules import warm_cosine
-from leakscope.matching.penalties.batch_norm import BatchNormPrior
-from leakscope.matching.penalties.group import GroupConsistency
+from leakscope.matching.penalties.group_consistency import GroupConsistency
 from leakscope.matching.penalties.magnitudes import InputNorm
+from leakscope.matching.penalties.network import BatchNormPrior
 from leakscope.matching.penalties.penalty import Penalty, TotalVariation
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays.replay import AsKnown

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 
 from leakscope.attack import Effort, Watch
-from leakscope.attacks.around import AroundMatching
 from leakscope.attacks.closed.pooling import read_pooled
 from leakscope.attacks.grnn import PAPER, grnn
 from leakscope.errors import UnsuitableError, UsageError
+from leakscope.matching.wrapper import AroundMatching
 from leakscope.types import Observation, Reconstruction, Status
 
 # A reading that does not explain the update is tried once more, by the other way.

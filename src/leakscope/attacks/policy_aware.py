@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from leakscope import rng as random
 from leakscope.attack import Effort, Watch
-from leakscope.attacks.around import AroundMatching
 from leakscope.errors import UnsuitableError, UsageError, suggest
 from leakscope.matching.candidates.pixels import Pixels
 from leakscope.matching.candidates.transformed import Transformed, variable
@@ -18,6 +17,7 @@ from leakscope.matching.labels.rules import Inferred
 from leakscope.matching.presets import ScheduleName, schedule_preset
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.wrapper import AroundMatching
 from leakscope.types import Observation, Reconstruction, Status
 
 PAPER = (

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from leakscope import rng as random
 from leakscope.attack import Attack, Watch
-from leakscope.attacks.closed.recursive.chain import Chain, take_apart
 from leakscope.attacks.closed.recursive.descent import Descent, descend
+from leakscope.attacks.closed.recursive.layer_chain import Chain, take_apart
 from leakscope.attacks.closed.recursive.ranks import LayerRank, RankReport, choose_top, padded, rank_report
 from leakscope.attacks.closed.recursive.start import Start, binary_targets, from_bias, from_loss
 from leakscope.client import trainable

@@ -11,7 +11,7 @@ import torch
 from leakscope.errors import UnsuitableError
 from leakscope.matching.distances.distance import Distance, Grouped
 from leakscope.matching.engine import Outcome
-from leakscope.matching.labels.layer import last_layer
+from leakscope.matching.labels.last_layer import last_layer
 from leakscope.matching.labels.soft import likeliest
 from leakscope.matching.variables import Variables
 from leakscope.types import Observation, Reconstruction, Status

@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 
 from leakscope.attacks.closed.pooling.belief import Belief
-from leakscope.attacks.closed.pooling.blocks import Block, take_apart
-from leakscope.attacks.closed.pooling.evidence import Known, gradient_rows
 from leakscope.attacks.closed.pooling.exact import exact
+from leakscope.attacks.closed.pooling.gradient_evidence import Known, gradient_rows
+from leakscope.attacks.closed.pooling.pooled_blocks import Block, take_apart
 from leakscope.attacks.closed.pooling.smoothness import natural
 from leakscope.rng import generator, normal_like
 from tiny import seen_of

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leakscope.matching.labels.guess import LabelGuess
-from leakscope.matching.labels.layer import check_readable, last_layer, scale_known
+from leakscope.matching.labels.last_layer import check_readable, last_layer, scale_known
 from leakscope.matching.labels.probe import Probe, probe
 from leakscope.types import Observation
 

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakscope import rng as random
-from leakscope.matching.labels.layer import find_last_layer
+from leakscope.matching.labels.last_layer import find_last_layer
 from leakscope.networks import run
 from leakscope.types import Observation
 

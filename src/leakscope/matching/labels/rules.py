@@ -17,9 +17,9 @@ from torch import Tensor
 from leakscope.errors import UnsuitableError, UsageError, suggest
 from leakscope.matching.labels.counting import count_by_row_sums, count_labels
 from leakscope.matching.labels.guess import LabelGuess
-from leakscope.matching.labels.layer import last_layer
+from leakscope.matching.labels.inference import class_signal, last_layer_sign, row_minimum
+from leakscope.matching.labels.last_layer import last_layer
 from leakscope.matching.labels.probe import probe
-from leakscope.matching.labels.single import class_signal, last_layer_sign, row_minimum
 from leakscope.matching.labels.tail import check_takes_labels, check_takes_probabilities
 from leakscope.types import Knowledge, Observation
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leakscope.matching.penalties.batch_norm import BatchNormPrior
-from leakscope.matching.penalties.group import GroupConsistency
+from leakscope.matching.penalties.group_consistency import GroupConsistency
 from leakscope.matching.penalties.label import LabelTerm
 from leakscope.matching.penalties.magnitudes import Clipping, InputNorm, Scaling
+from leakscope.matching.penalties.network import BatchNormPrior
 from leakscope.matching.penalties.penalty import Penalty, TotalVariation
 
 __all__ = [

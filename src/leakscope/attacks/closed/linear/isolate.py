@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.attacks.closed.linear.layers import gradients, parameter_names, to_pixels
+from leakscope.attacks.closed.linear.layer_inputs import gradients, parameter_names, to_pixels
 from leakscope.attacks.closed.linear.rows import Agreement, agreements
 from leakscope.client import replay_gradient, trainable
 from leakscope.errors import LeakscopeError, UnsuitableError

@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from leakscope.attacks.closed.pooling.blocks import Block
-from leakscope.attacks.closed.pooling.evidence import Known, gradient_evidence
+from leakscope.attacks.closed.pooling.gradient_evidence import Known, gradient_evidence
 from leakscope.attacks.closed.pooling.maxima import known_maximum
+from leakscope.attacks.closed.pooling.pooled_blocks import Block
 
 # Half of the old factor stays, as is usual where all factors move at once.
 _DAMPING = 0.5

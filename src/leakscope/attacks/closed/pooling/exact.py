@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from leakscope.attacks.closed.pooling.belief import Belief, Prior
-from leakscope.attacks.closed.pooling.blocks import Block
-from leakscope.attacks.closed.pooling.evidence import Known, gradient_rows
+from leakscope.attacks.closed.pooling.gradient_evidence import Known, gradient_rows
+from leakscope.attacks.closed.pooling.pooled_blocks import Block
 
 # Single precision leaves about this much of a maximum, and of the gradient as a share of its size.
 _ROUNDING = 1e-6

@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from leakscope import rng as random
 from leakscope.attacks.closed.pooling.belief import Belief, Passes, Prior, infer
-from leakscope.attacks.closed.pooling.blocks import Block, take_apart
-from leakscope.attacks.closed.pooling.evidence import Known
 from leakscope.attacks.closed.pooling.exact import exact
+from leakscope.attacks.closed.pooling.gradient_evidence import Known
+from leakscope.attacks.closed.pooling.pooled_blocks import Block, take_apart
 from leakscope.attacks.closed.pooling.smoothness import Smoothness, natural
 from leakscope.errors import UnsuitableError
 from leakscope.matching.replays.replay import OneGradient

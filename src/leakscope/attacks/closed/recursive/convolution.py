@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from leakscope.attacks.closed.recursive.chain import Block
+from leakscope.attacks.closed.recursive.layer_chain import Block
 
 # Directions weaker than this, relative to the strongest, amplify rounding a thousandfold: the output helps to decide.
 STRONG = 1e-3

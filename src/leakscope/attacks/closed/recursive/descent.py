@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from leakscope.attacks.closed.recursive import convolution
 from leakscope.attacks.closed.recursive.activations import slope, undo
-from leakscope.attacks.closed.recursive.chain import Block, Chain
 from leakscope.attacks.closed.recursive.convolution import Solved
+from leakscope.attacks.closed.recursive.layer_chain import Block, Chain
 from leakscope.attacks.closed.recursive.start import Start
 from leakscope.types import Tensors
 

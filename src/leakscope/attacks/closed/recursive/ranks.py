@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from leakscope import rng as random
 from leakscope.attacks.closed.recursive import convolution
 from leakscope.attacks.closed.recursive.activations import apply, slope
-from leakscope.attacks.closed.recursive.chain import Block, Chain, take_apart
+from leakscope.attacks.closed.recursive.layer_chain import Block, Chain, take_apart
 from leakscope.errors import UnsuitableError
 
 Verdict = Literal["exact", "deficient"]

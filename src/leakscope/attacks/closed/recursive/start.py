@@ -14,7 +14,7 @@ import torch
 from scipy.optimize import brentq, minimize_scalar
 from torch import Tensor
 
-from leakscope.attacks.closed.recursive.chain import Block
+from leakscope.attacks.closed.recursive.layer_chain import Block
 from leakscope.errors import UnsuitableError
 from leakscope.types import Loss, Observation
 

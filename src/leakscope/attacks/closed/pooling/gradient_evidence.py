@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.attacks.closed.pooling.blocks import Block
+from leakscope.attacks.closed.pooling.pooled_blocks import Block
 
 # No single window may be settled by one look at the gradient.
 _LOUDEST = 20.0

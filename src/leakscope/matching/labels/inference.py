@@ -10,7 +10,7 @@ from torch import Tensor
 
 from leakscope.errors import UnsuitableError
 from leakscope.matching.labels.guess import LabelGuess
-from leakscope.matching.labels.layer import check_readable, last_layer
+from leakscope.matching.labels.last_layer import check_readable, last_layer
 from leakscope.matching.labels.probe import probe
 from leakscope.types import Observation
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.attacks.closed.pooling.blocks import take_apart
-from leakscope.attacks.closed.pooling.evidence import Known, gradient_evidence, gradient_rows
+from leakscope.attacks.closed.pooling.gradient_evidence import Known, gradient_evidence, gradient_rows
+from leakscope.attacks.closed.pooling.pooled_blocks import take_apart
 from leakscope.errors import UnsuitableError
 from leakscope.models import build
 from tiny import batch_of, seen_of
