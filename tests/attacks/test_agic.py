@@ -11,15 +11,12 @@ import torch
 from torch import nn
 
 from leakscope.attacks.agic import Agic, agic, one_batch_cosine
-from leakscope.attacks.agic_epochs import recognise
-from leakscope.attacks.shared_examples import match_examples, pooled_errors, shared_examples
+from leakscope.attacks.agic_epochs import match_examples, number_examples, pooled_errors, recognise
 from leakscope.client import share
 from leakscope.defences.prune import prune
 from leakscope.errors import BadInputError, KnowledgeError, UsageError
-from leakscope.matching.distances.distance import Cosine
-from leakscope.matching.distances.layer_weights import LayerWeighted
-from leakscope.matching.optimisers.first_order import Adam
-from leakscope.matching.optimisers.schedules import three_drops
+from leakscope.matching.distances import Cosine, LayerWeighted
+from leakscope.matching.optimisers import Adam, three_drops
 from leakscope.metrics import guess_baseline, score
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal_like, uniform
@@ -186,7 +183,7 @@ def test_an_example_is_recognised_after_an_epoch_without_it():
     images = pictures(3, seed=4).inputs
     labels = torch.tensor([0, 1, 2])
     rows = [[0, 1], [2, 1], [0, 2]]
-    found = shared_examples([images[row] for row in rows], [labels[row] for row in rows])
+    found = number_examples([images[row] for row in rows], [labels[row] for row in rows])
     assert found == rows
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from leakscope.matching.penalties.network import BatchNormPrior, target_statistics
-from leakscope.matching.trial import Trial
+from leakscope.matching.penalties import BatchNormPrior, Trial
+from leakscope.matching.penalties.network import target_statistics
 from leakscope.networks import norm_layers, norm_statistics
 from leakscope.observation.observe import observe
 from leakscope.types import Batch

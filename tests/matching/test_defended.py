@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakscope.matching.distances.defended import ClippedFirst, PerTensor, Sparsified
-from leakscope.matching.distances.distance import Cosine, SquaredL2
+from leakscope.matching.distances import ClippedFirst, Cosine, PerTensor, Sparsified, SquaredL2
 from leakscope.rng import generator, normal
 
 L2 = PerTensor(SquaredL2())

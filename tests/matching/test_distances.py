@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leakscope.attacks.inverting_gradients import inverting_gradients
-from leakscope.matching.distances.distance import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
-from leakscope.matching.replays.replay import OneGradient
+from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
+from leakscope.matching.replays import OneGradient
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal
 from leakscope.tensors import scale

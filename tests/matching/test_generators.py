@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from leakscope.errors import UnsuitableError
-from leakscope.matching.candidates.generators import LATENT, TwoBranchGenerator
+from leakscope.matching.candidates import TwoBranchGenerator
+from leakscope.matching.candidates.generators import LATENT
+from leakscope.matching.candidates.pixels import is_fixed, stack_groups
+from leakscope.matching.distances import SquaredPlusNorm, Wasserstein
 from leakscope.matching.distances.distance import flat
-from leakscope.matching.distances.wasserstein import SquaredPlusNorm, Wasserstein
-from leakscope.matching.variables import is_fixed, stack_groups
 from leakscope.rng import generator, normal
 from tiny import batch_of, dense, seen_of
 

@@ -50,7 +50,7 @@ def train(
     Example: leakscope prior train --data fashion-mnist --out prior.safetensors
     """
     from leakscope.errors import UsageError
-    from leakscope.matching.candidates.prior_files import save_prior
+    from leakscope.matching.candidates import save_prior
     from leakscope.priors import Recipe, Trainer
 
     if out.exists():
@@ -92,7 +92,7 @@ def show(
 
     from leakscope import rng
     from leakscope.files import private_folder, save_images
-    from leakscope.matching.candidates.prior_files import load_prior
+    from leakscope.matching.candidates import load_prior
 
     loaded = load_prior(prior)
     fitted = loaded.at(loaded.image_shape or (3, size, size), like=torch.empty(0))

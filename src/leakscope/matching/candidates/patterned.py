@@ -13,8 +13,7 @@ from torch import Generator, Tensor
 
 from leakscope import rng as random
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.candidates.pixels import Candidate, Pixels
-from leakscope.matching.variables import Variables
+from leakscope.matching.candidates.pixels import Candidate, Pixels, Variables
 from leakscope.types import Observation
 
 Pattern = Literal["patch", "dark", "light", "grey", "red", "green", "blue"]
