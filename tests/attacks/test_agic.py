@@ -30,9 +30,13 @@ def small_network(seed=0, *, side=8):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(
-            nn.Conv2d(1, 12, 3, padding=1), nn.Sigmoid(), nn.Conv2d(12, 12, 3, padding=1), nn.Sigmoid(),
-            nn.Flatten(), nn.Linear(12 * side * side, CLASSES),
-        ).eval()  # fmt: skip
+            nn.Conv2d(1, 12, 3, padding=1),
+            nn.Sigmoid(),
+            nn.Conv2d(12, 12, 3, padding=1),
+            nn.Sigmoid(),
+            nn.Flatten(),
+            nn.Linear(12 * side * side, CLASSES),
+        ).eval()
 
 
 def pictures(count, *, seed=0, side=8):
@@ -58,9 +62,13 @@ def narrow_network(seed=0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(
-            nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.Sigmoid(), nn.Conv2d(4, 4, 3, stride=2, padding=1),
-            nn.Sigmoid(), nn.Flatten(), nn.Linear(36, CLASSES),
-        ).eval()  # fmt: skip
+            nn.Conv2d(1, 4, 3, stride=2, padding=1),
+            nn.Sigmoid(),
+            nn.Conv2d(4, 4, 3, stride=2, padding=1),
+            nn.Sigmoid(),
+            nn.Flatten(),
+            nn.Linear(36, CLASSES),
+        ).eval()
 
 
 def later_round(model, *, seed):

@@ -13,9 +13,13 @@ from tiny import batch_of, convolutional, dense, seen_of, shared
 
 def at(images: torch.Tensor, seen, restarts: int = 1) -> Trial:
     return Trial(
-        images, images, torch.zeros(images.shape[:2], dtype=torch.long), seen[0].model, seen=tuple(seen),
+        images,
+        images,
+        torch.zeros(images.shape[:2], dtype=torch.long),
+        seen[0].model,
+        seen=tuple(seen),
         restarts=restarts,
-    )  # fmt: skip
+    )
 
 
 def _number(value: torch.Tensor) -> float:

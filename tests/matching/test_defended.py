@@ -9,8 +9,12 @@ from leakscope.matching.distances import ClippedFirst, Cosine, PerTensor, Sparsi
 from leakscope.rng import generator, normal
 
 L2 = PerTensor(SquaredL2())
-ALL = {"mean l2": L2, "sparse l2": Sparsified(L2), "sparse clipped": L2.masked().clipped(),
-       "sparse cosine": Sparsified(Cosine())}  # fmt: skip
+ALL = {
+    "mean l2": L2,
+    "sparse l2": Sparsified(L2),
+    "sparse clipped": L2.masked().clipped(),
+    "sparse cosine": Sparsified(Cosine()),
+}
 SIZES = ((5, 7), (4, 2, 3, 3), (6,))
 
 

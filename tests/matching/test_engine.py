@@ -168,9 +168,11 @@ def test_a_watcher_sees_every_step_and_changes_nothing():
     seen_steps = []
     plain = run(problem_of(Adam(lr=0.05)), {"inputs": starts(2)}, labels(2))
     watched = run(
-        problem_of(Adam(lr=0.05)), {"inputs": starts(2)}, labels(2),
+        problem_of(Adam(lr=0.05)),
+        {"inputs": starts(2)},
+        labels(2),
         watch=lambda step, images, distance: seen_steps.append((step, images.shape, distance.shape)),
-    )  # fmt: skip
+    )
     assert seen_steps == [(step, (2, 1, 1, 6, 6), (2,)) for step in range(12)]
     assert torch.equal(plain.images, watched.images)
 

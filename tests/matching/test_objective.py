@@ -109,9 +109,14 @@ def test_a_structured_route_that_disagrees_is_dropped(monkeypatch):
 
 @pytest.mark.parametrize(
     ("distance", "image", "agrees"),
-    [(1.0, [3.0, 4.0], True), (1.01, [3.0, 4.0], False), (1.0, [3.3, 4.4], False), (1.0, [4.0, 3.0], False),
-     (1.0, [float("nan"), 4.0], False)],
-)  # fmt: skip
+    [
+        (1.0, [3.0, 4.0], True),
+        (1.01, [3.0, 4.0], False),
+        (1.0, [3.3, 4.4], False),
+        (1.0, [4.0, 3.0], False),
+        (1.0, [float("nan"), 4.0], False),
+    ],
+)
 def test_agreement_means_value_direction_and_length(distance, image, agrees):
     reference = Match(torch.tensor([1.0]), torch.tensor([[3.0, 4.0]]), None)
     assert objective._agree(Match(torch.tensor([distance]), torch.tensor([image]), None), reference) is agrees

@@ -143,8 +143,8 @@ def test_only_sums_of_gradients_have_the_length_of_a_gradient():
     assert gradient_factor(unknown) == -1.0
     # One gradient is compared by its direction, a simulation by its length too.
     attack = adam_l2(steps=2)
-    assert isinstance(attack._distance(replace(seen, order=None)), Direction)
-    assert attack._distance(seen) == attack.distance
+    assert isinstance(attack.recipe.distance_to(replace(seen, order=None)), Direction)
+    assert attack.recipe.distance_to(seen) == attack.recipe.distance
 
 
 @pytest.mark.parametrize("local", [MOMENTUM, ADAM], ids=["momentum", "adam"])
@@ -163,6 +163,6 @@ def test_victims_with_other_orders_do_not_run_in_lockstep():
     assert seen[0].order != seen[1].order
     shared_model = [replace(one, model=seen[0].model) for one in seen]
     attack = inverting_gradients(steps=3, replay="simulate")
-    together = attack.reconstruct_many(shared_model, 5)
+    together = attack.reconstruct(shared_model, 5)
     for one, found in zip(shared_model, together, strict=True):
         assert attack.evaluate(one, found) == found.loss

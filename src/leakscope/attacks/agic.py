@@ -114,7 +114,7 @@ def agic(
     """Match one gradient of all examples, 1 − Σα⟨g, t⟩/√(Σα‖g‖² Σα‖t‖²) + TV, later convolutions weighing more.
 
     A delta is taken for one gradient of the merged batch, so that a run costs the same for any
-    number of local steps. Without `beta` it is the paper's 50, but for networks whose batch
+    number of local steps. Without `beta` it is the paper's 50, except for networks whose batch
     normalisation uses stored statistics, where equal weights were measured to be best.
 
     `schedule="paper"` is the published optimiser: Adam, rate 0.1, 10,000

@@ -20,7 +20,7 @@ def dlg(
     """Match ‖g(x, softmax(l)) − t‖² over image and label together, by L-BFGS without line search.
 
     `steps` counts the paper's iterations, of up to 20 evaluations each. A run that diverges is
-    started anew up to `retries` times, as the authors do by hand; so is one that stalls.
+    started again up to `retries` times, as the authors do by hand; so is one that stalls.
     """
     return GradientMatching(
         name="dlg",

@@ -71,7 +71,7 @@ class FCInversion(Attack):
         return Reconstruction(inputs, _label(seen), loss, status, (loss,), None, 1, (*notes, *remarks))
 
     def _mixture(self, seen: Observation, layer: str, inputs: Tensor) -> tuple[Status, tuple[str, ...]]:
-        """One quotient for several examples is none of them: that is no evidence that they are safe."""
+        """One quotient for several examples shows none of them, which does not prove that they are safe."""
         if seen.num_examples == 1:
             return Status.OK, ()
         if seen.num_examples is not None:
@@ -86,7 +86,7 @@ class FCInversion(Attack):
         )
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
-        """Relative distance of the layer's gradient from what the inputs explain, afresh."""
+        """Relative distance of the layer's gradient from what the inputs explain, computed again."""
         return _misfit(seen, first_linear(seen), reconstruction.inputs)
 
 

@@ -205,11 +205,7 @@ def _mirror(item: Transform) -> Transform:
 
 def _rates(transforms: tuple[Transform, ...], rate: float) -> dict[str, float]:
     """Rates in proportion to each parameter's range: degrees and fractions must both move."""
-    return {
-        variable(place): rate * (item.high[0] - item.low[0])
-        for place, item in enumerate(transforms)
-        if item.start
-    }  # fmt: skip
+    return {variable(place): rate * (item.high[0] - item.low[0]) for place, item in enumerate(transforms) if item.start}
 
 
 def _rank(trial: Reconstruction) -> tuple[bool, float]:

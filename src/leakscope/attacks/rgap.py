@@ -83,7 +83,7 @@ class RGAP(Attack):
         )
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
-        """Relative distance of the replayed gradient from the observed one, afresh."""
+        """Relative distance of the replayed gradient from the observed one, computed again."""
         targets = reconstruction.targets
         if targets is None:
             return float("nan")
@@ -91,7 +91,7 @@ class RGAP(Attack):
 
 
 def rgap() -> RGAP:
-    """Recursive closed form, as published but for the root finder and the start at a bias."""
+    """Recursive closed form, as published except for the root finder and the start at a bias."""
     return RGAP()
 
 
@@ -131,7 +131,7 @@ def _promising(chain: LayerChain, tensors: Tensors, starts: list[Start], top: in
     if len(starts) == 1 or top == 0:
         return starts
     fits = [descend(chain, tensors, start, top=top, layers=1).residual for start in starts]
-    # Equals are told apart below by the whole gradient: rounding alone is no difference.
+    # Equals are told apart below by the whole gradient: rounding alone makes no difference.
     limit = TWINS * max(min(fits), 1e-6)
     return [start for start, fit in zip(starts, fits, strict=True) if fit <= limit]
 
@@ -190,9 +190,10 @@ def _rank_notes(found: _Found, chain: LayerChain, top: int) -> tuple[str, ...]:
     begun = f"closed form from {chain.blocks[top].name!r} down"
     short = [layer for layer in report.layers if layer.verdict == "deficient"]
     ranks = (
-        tuple(f"least-norm solution at {layer}" for layer in short) if short
+        tuple(f"least-norm solution at {layer}" for layer in short)
+        if short
         else ("rank analysis: every layer is determined",)
-    )  # fmt: skip
+    )
     return (begun, *ranks, *(note for _block, solved in found.descent.layers for note in solved.notes))
 
 

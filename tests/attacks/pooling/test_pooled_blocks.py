@@ -109,6 +109,6 @@ def test_a_wary_reader_doubts_the_gradient_of_one_output_where_it_contradicts_th
             block, known, odds=odds, mean=mean, covariance=covariance, tolerance=1e-2, wary=wary
         ).precision.trace()
         for wary in (False, True)
-    ]  # fmt: skip
+    ]
     # Six alike, of which one is as good as gone; its share is a little smaller, as its gradient is larger.
     assert 0.8 < float(trust[1] / trust[0]) < 0.9

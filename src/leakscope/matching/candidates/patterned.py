@@ -37,7 +37,7 @@ class Patterned(Candidate):
             raise UsageError(f"tiles must be ≥ 1, got {self.tiles}")
 
     def start(self, seen: Observation, count: int, rng: Generator) -> Variables:
-        """The same pattern for every example but for the patch, which each draws anew."""
+        """The same pattern for every example, except the patch, which each draws for itself."""
         like = torch.empty(0, device=seen.device, dtype=seen.dtype)
         low, high = seen.bounds or (0.0, 1.0)
         unit = self._patches(seen, count, rng, like) if self.pattern == "patch" else self._plain(seen, count, like)

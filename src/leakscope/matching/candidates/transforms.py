@@ -86,9 +86,13 @@ def rotate(images: Tensor, parameters: Tensor) -> Tensor:
     return _resample(
         images,
         _matrix(
-            images, xx=angle.cos(), xy=-angle.sin() * ratio, yx=angle.sin() / ratio, yy=angle.cos(),
+            images,
+            xx=angle.cos(),
+            xy=-angle.sin() * ratio,
+            yx=angle.sin() / ratio,
+            yy=angle.cos(),
         ),
-    )  # fmt: skip
+    )
 
 
 def rotate_grey(images: Tensor, parameters: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ def _kept(found: Tensor, target: Tensor) -> Tensor:
     kept = torch.ones_like(sizes)
     for group, count in enumerate(missing):
         if count:
-            # Equal entries beyond the count go as well; but for zeros there are none.
+            # Equal entries beyond the count go as well; only zeros are equal in practice.
             kept[group] = sizes[group] > sizes[group].kthvalue(count).values
     return kept.reshape(found.shape)
 

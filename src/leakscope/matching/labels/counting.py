@@ -83,12 +83,19 @@ def count_by_row_sums(seen: Observation, count: int) -> LabelGuess:
 
 
 def _guess(
-    seen: Observation, signal: Tensor, response: NoiseResponse, *, count: int, present: Tensor, rule: str,
-    wobble: float = 0.0, notes: tuple[str, ...] = (),
-) -> LabelGuess:  # fmt: skip
+    seen: Observation,
+    signal: Tensor,
+    response: NoiseResponse,
+    *,
+    count: int,
+    present: Tensor,
+    rule: str,
+    wobble: float = 0.0,
+    notes: tuple[str, ...] = (),
+) -> LabelGuess:
     least = present.to(signal.dtype) if int(present.sum()) <= count else torch.zeros_like(signal)
     mean = response.mean
-    # Predictions of n examples average out; that data is no noise does not.
+    # Predictions of n examples average out; that data differs from noise does not.
     deviation = count * response.deviation * (1 / count + 0.1) ** 0.5
     scale = 1.0 if scale_known(seen) else _scale(signal, response, deviation, count=count)
     change = count * signal / scale
@@ -129,7 +136,7 @@ def _scale(signal: Tensor, response: NoiseResponse, deviation: Tensor, *, count:
     """The unknown rate × steps of a delta: the factor under which all counts are nearest to whole numbers.
 
     A class that does not occur has signal = scale · p̄_c, and any other less: that bounds the search. With
-    fewer examples than classes some class is absent, so the bound is the scale but for noise.
+    fewer examples than classes some class is absent, so the bound is the scale, up to noise.
     """
     mean = response.mean
     telling = (signal > 0) & (mean > 1e-4)

@@ -71,7 +71,7 @@ def row_minimum(seen: Observation, count: int) -> LabelGuess:
             f"{len(smallest)}; use label counting"
         )
     if len(smallest) == 1:
-        # One logit has one row, whose class is no label: its sign is.
+        # One logit has one row, which is not a class; its sign tells the label.
         return last_layer_sign(seen)
     order = smallest.argsort()
     ranked = order[:count].sort()

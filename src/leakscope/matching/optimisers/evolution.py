@@ -79,8 +79,14 @@ class CMAES(Optimiser):
     def _search(self, begin: np.ndarray, group: int) -> Any:
         # Its own source of numbers: the library would otherwise seed numpy's global one.
         draw = np.random.RandomState(random.child_seed(self.seed, "cma-es", group) % 2**32)
-        options = {"popsize": self.population, "randn": draw.randn, "seed": np.nan, "verbose": -9, "verb_log": 0,
-                   "verb_disp": 0}  # fmt: skip
+        options = {
+            "popsize": self.population,
+            "randn": draw.randn,
+            "seed": np.nan,
+            "verbose": -9,
+            "verb_log": 0,
+            "verb_disp": 0,
+        }
         return _library().CMAEvolutionStrategy(begin, self.sigma, options)
 
 

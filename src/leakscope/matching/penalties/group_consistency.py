@@ -19,7 +19,7 @@ from leakscope.matching.penalties.penalty import Penalty, Trial
 class GroupConsistency(Penalty):
     """Mean squared distance of each seed's images from the registered average of a victim's seeds.
 
-    `begin` is the share of the run after which the term acts: the average of noise is no consensus. A share and
+    `begin` is the share of the run after which the term acts: the average of noise is not a consensus. A share and
     not a number, so that a run cut short keeps its term. `reach` bounds the shift, as a share of the side.
     """
 

@@ -1,6 +1,6 @@
 """Expectation propagation over the windows of one block: a Gaussian belief about its inputs, and odds of the winners.
 
-Every window's maximum is known, which is no Gaussian fact; it is replaced by the Gaussian factor that gives the same
+Every window's maximum is known, which is not a Gaussian fact; it is replaced by the Gaussian factor that gives the same
 mean and covariance in the company of all others.
 T. Minka, "Expectation propagation for approximate Bayesian inference", UAI 2001.
 """
@@ -99,9 +99,14 @@ def infer(block: PooledBlock, known: BlockFacts, *, prior: GaussianPrior, passes
         if step >= passes.gradient_from * passes.count:
             # The gradient must not hear its own echo: its hints are left out of the odds that it is weighed with.
             evidence = gradient_evidence(
-                block, known, odds=scores.softmax(1).reshape(outputs, windows, members), mean=belief.mean,
-                covariance=belief.covariance, tolerance=_GRADIENT_FLOOR * tolerance / passes.last, wary=passes.wary,
-            )  # fmt: skip
+                block,
+                known,
+                odds=scores.softmax(1).reshape(outputs, windows, members),
+                mean=belief.mean,
+                covariance=belief.covariance,
+                tolerance=_GRADIENT_FLOOR * tolerance / passes.last,
+                wary=passes.wary,
+            )
             precision, shift = precision + evidence.precision, shift + evidence.shift
             hints = torch.lerp(factors.hints, evidence.hints.flatten(0, 1), _DAMPING)
             factors = replace(factors, hints=hints)
@@ -149,7 +154,7 @@ class _Rows:
 def _revise(
     rows: _Rows, belief: Belief, factors: _Factors, maxima: Tensor, tolerance: Tensor
 ) -> tuple[_Factors, Tensor]:
-    """Every window's factor anew: its share is taken out of the belief, the true fact put in, the moments matched."""
+    """Every window's new factor: its share is taken out of the belief, the true fact put in, the moments matched."""
     mean, covariance = rows.marginals(belief)
     eye = torch.eye(rows.members).to(mean)
     whole = torch.linalg.inv(covariance + 1e-9 * eye)

@@ -1,6 +1,6 @@
 """A block that has more equations than inputs, read to the last digit: winners fixed, the system solved, repeated.
 
-Expectation propagation blurs what it is told, or it would not settle. Where its winners are right but for a few that
+Expectation propagation blurs what it is told, or it would not settle. Where its winners are right except for a few that
 nearly tie, least squares with the winners held and the winners of its solution take turns. A wrong winner spoils one
 maximum and the gradient of its filter, so equations that are explained badly count less in the next turn, as in
 iteratively reweighted least squares, and the other filters put it right. That usually ends at residuals of the size of

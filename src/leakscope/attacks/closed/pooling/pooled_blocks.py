@@ -119,9 +119,15 @@ def _check_shape(seen: Observation) -> tuple[int, int, int]:
 
 
 def _block(
-    name: str, layer: nn.Conv2d, *, shape: tuple[int, int, int], bend: Bend, side: int, mean: Tensor | float,
+    name: str,
+    layer: nn.Conv2d,
+    *,
+    shape: tuple[int, int, int],
+    bend: Bend,
+    side: int,
+    mean: Tensor | float,
     deviation: Tensor | float,
-) -> PooledBlock:  # fmt: skip
+) -> PooledBlock:
     plain = layer.padding in ((0, 0), "valid") and layer.dilation == (1, 1) and layer.groups == 1
     if not plain:
         raise UnsuitableError(
@@ -139,7 +145,7 @@ def _block(
     windows = _windows(rows, columns.shape[1] // rows, side).to(weight.device)
     return PooledBlock(
         name, shape, kernel, stride, folded, bias - folded @ centre, columns, windows, bend, centre, spread
-    )  # fmt: skip
+    )
 
 
 def _windows(height: int, width: int, side: int) -> Tensor:
@@ -158,9 +164,10 @@ def _bend(layer: nn.Module | None) -> Bend:
     if isinstance(layer, nn.LeakyReLU) and layer.negative_slope > 0:
         flat = layer.negative_slope
         return Bend(
-            lambda z: functional.leaky_relu(z, flat), lambda h: torch.where(h > 0, h, h / flat),
+            lambda z: functional.leaky_relu(z, flat),
+            lambda h: torch.where(h > 0, h, h / flat),
             lambda h: torch.where(h > 0, 1.0, flat).to(h),
-        )  # fmt: skip
+        )
     raise UnsuitableError(
         f"reading through max pooling needs a strictly increasing activation (sigmoid, tanh, leaky ReLU), got {layer}"
     )
@@ -171,10 +178,14 @@ def _side(layer: nn.Module | None) -> int:
     if isinstance(size, Sequence) and len(set(size)) == 1:
         size = size[0]
     plain = (
-        isinstance(layer, nn.MaxPool2d) and isinstance(size, int) and size > 1
-        and layer.stride in (size, (size, size)) and layer.padding in (0, (0, 0))
-        and layer.dilation in (1, (1, 1)) and not layer.ceil_mode
-    )  # fmt: skip
+        isinstance(layer, nn.MaxPool2d)
+        and isinstance(size, int)
+        and size > 1
+        and layer.stride in (size, (size, size))
+        and layer.padding in (0, (0, 0))
+        and layer.dilation in (1, (1, 1))
+        and not layer.ceil_mode
+    )
     if not plain:
         raise UnsuitableError(f"reading through max pooling needs square windows that do not overlap, got {layer}")
     assert isinstance(size, int)

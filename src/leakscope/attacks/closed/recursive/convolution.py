@@ -58,9 +58,12 @@ def windows(block: LayerBlock) -> Tensor:
     # One-based, so that the zeros of the padding stand for "no pixel".
     numbered = torch.arange(1, height * width + 1, dtype=torch.float64, device=layer.weight.device)
     spread = functional.unfold(
-        numbered.reshape(1, 1, height, width), layer.kernel_size,  # type: ignore[arg-type]
-        dilation=layer.dilation, padding=layer.padding, stride=layer.stride,  # type: ignore[arg-type]
-    )  # fmt: skip
+        numbered.reshape(1, 1, height, width),
+        layer.kernel_size,  # type: ignore[arg-type]
+        dilation=layer.dilation,
+        padding=layer.padding,
+        stride=layer.stride,  # type: ignore[arg-type]
+    )
     return spread[0].round().long() - 1
 
 

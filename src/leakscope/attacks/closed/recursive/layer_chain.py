@@ -48,19 +48,29 @@ class LayerBlock:
         values = values.reshape(self.in_shape)
         if isinstance(self.layer, nn.Linear):
             return self.weight() @ values + self.bias()
-        return self.bias() + functional.conv2d(
-            values[None], self.weight(),
-            stride=self.layer.stride, padding=self.layer.padding, dilation=self.layer.dilation,
-        )[0]  # fmt: skip
+        return (
+            self.bias()
+            + functional.conv2d(
+                values[None],
+                self.weight(),
+                stride=self.layer.stride,
+                padding=self.layer.padding,
+                dilation=self.layer.dilation,
+            )[0]
+        )
 
     def pull_back(self, gradient: Tensor) -> Tensor:
         """Aᵀ k: the gradient in the layer's input, from that in its output."""
         if isinstance(self.layer, nn.Linear):
             return self.weight().T @ gradient.reshape(-1)
         return conv2d_input(
-            (1, *self.in_shape), self.weight(), gradient.reshape(1, *self.out_shape),
-            stride=self.layer.stride, padding=self.layer.padding, dilation=self.layer.dilation,  # type: ignore[arg-type]
-        )[0]  # fmt: skip
+            (1, *self.in_shape),
+            self.weight(),
+            gradient.reshape(1, *self.out_shape),
+            stride=self.layer.stride,
+            padding=self.layer.padding,
+            dilation=self.layer.dilation,  # type: ignore[arg-type]
+        )[0]
 
 
 @dataclass(frozen=True, eq=False)
