@@ -25,11 +25,9 @@ import torch
 
 import leakscope as ls
 from leakscope.attacks.inverting_gradients import inverting_gradients
-from leakscope.matching.distances.distance import Cosine
-from leakscope.matching.distances.layer_weights import BatchNorm, LayerWeighted
-from leakscope.matching.optimisers.first_order import Adam
-from leakscope.matching.optimisers.schedules import linear, three_drops
-from leakscope.matching.penalties.penalty import TotalVariation
+from leakscope.matching.distances import BatchNormRule, Cosine, LayerWeighted
+from leakscope.matching.optimisers import Adam, linear, three_drops
+from leakscope.matching.penalties import TotalVariation
 from leakscope.networks import freeze
 from leakscope.observation.observe import observe_many
 from leakscope.types import Batch, Reconstruction
@@ -46,7 +44,7 @@ class Setting:
     mode: Mode
     signed: bool
     beta: float
-    batch_norm: BatchNorm
+    batch_norm: BatchNormRule
     schedule: Schedule
     steps: int
 
@@ -55,7 +53,7 @@ def settings(
     modes: Sequence[Mode],
     signs: Sequence[bool],
     betas: Sequence[float],
-    norms: Sequence[BatchNorm],
+    norms: Sequence[BatchNormRule],
     *,
     schedule: Schedule,
     steps: int,

@@ -11,7 +11,7 @@ imports for type checkers alone do not.
 What has to be read for an attack is everything its file imports, directly or not, among the parts that hold the
 method: `attacks`, `matching`, `client` and the base classes `attack` and `defence`. Vocabulary that a reader looks up
 rather than reads (types, errors, tensors, random numbers, scenarios, networks) is left out, and so is the compiler that
-computes the same gradient faster.
+computes the same gradient faster. A name that a package passes on is read where it is defined, not in the package.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class House:
             module = waiting.pop(0)
             if module not in found and _explains(module):
                 found.append(module)
-                waiting += sorted(self.imports[module])
+                waiting += sorted(set(self._defining(module)) - {module})
         return found
 
     def parts(self) -> dict[str, frozenset[str]]:
@@ -79,13 +79,25 @@ class House:
         return {part: frozenset(imported) for part, imported in found.items()}
 
     def _imported(self, module: str) -> Iterator[str]:
+        return (imported for imported, _name in self._names(module))
+
+    def _defining(self, module: str) -> Iterator[str]:
+        """What `module` imports, each name from the file that defines it."""
+        for imported, name in self._names(module):
+            passed_on = (origin for origin, own in self._names(imported) if name is not None and own == name)
+            yield next(passed_on, imported)
+
+    def _names(self, module: str) -> Iterator[tuple[str, str | None]]:
+        """Modules that are imported and the name taken from each; None where it is the module itself."""
         for node in _running(self.trees[module]):
             if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names if alias.name in self.sources)
+                yield from ((alias.name, None) for alias in node.names if alias.name in self.sources)
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
-                    names = (f"{node.module}.{alias.name}", str(node.module))
-                    yield from [name for name in names if name in self.sources][:1]
+                    if (inner := f"{node.module}.{alias.name}") in self.sources:
+                        yield inner, None
+                    elif node.module in self.sources:
+                        yield str(node.module), alias.name
 
 
 def _running(tree: ast.Module) -> Iterator[ast.AST]:

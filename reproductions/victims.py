@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import leakscope as ls
 from leakscope.attack import Attack
-from leakscope.matching.candidates.prior_files import save_prior
+from leakscope.matching.candidates import save_prior
 from leakscope.metrics import guess_baseline
 from leakscope.priors import Trainer, TrainingSettings
 from leakscope.types import Batch, Observation

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leakscope.client import share
     from leakscope.errors import LeakscopeError
     from leakscope.files import load_update, save_update
-    from leakscope.matching.labels.rules import infer_labels
+    from leakscope.matching.labels import infer_labels
     from leakscope.metrics import score
     from leakscope.observation.observe import observe
     from leakscope.observation.restrict import restrict

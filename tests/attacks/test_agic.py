@@ -11,15 +11,12 @@ import torch
 from torch import nn
 
 from leakscope.attacks.agic import Agic, agic, one_batch_cosine
-from leakscope.attacks.agic_epochs import recognise
-from leakscope.attacks.shared_examples import match_examples, pooled_errors, shared_examples
+from leakscope.attacks.agic_epochs import match_examples, number_examples, pooled_errors, recognise
 from leakscope.client import share
 from leakscope.defences.prune import prune
 from leakscope.errors import BadInputError, KnowledgeError, UsageError
-from leakscope.matching.distances.distance import Cosine
-from leakscope.matching.distances.layer_weights import LayerWeighted
-from leakscope.matching.optimisers.first_order import Adam
-from leakscope.matching.optimisers.schedules import three_drops
+from leakscope.matching.distances import Cosine, LayerWeighted
+from leakscope.matching.optimisers import Adam, three_drops
 from leakscope.metrics import guess_baseline, score
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal_like, uniform
@@ -33,9 +30,13 @@ def small_network(seed=0, *, side=8):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(
-            nn.Conv2d(1, 12, 3, padding=1), nn.Sigmoid(), nn.Conv2d(12, 12, 3, padding=1), nn.Sigmoid(),
-            nn.Flatten(), nn.Linear(12 * side * side, CLASSES),
-        ).eval()  # fmt: skip
+            nn.Conv2d(1, 12, 3, padding=1),
+            nn.Sigmoid(),
+            nn.Conv2d(12, 12, 3, padding=1),
+            nn.Sigmoid(),
+            nn.Flatten(),
+            nn.Linear(12 * side * side, CLASSES),
+        ).eval()
 
 
 def pictures(count, *, seed=0, side=8):
@@ -61,9 +62,13 @@ def narrow_network(seed=0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(
-            nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.Sigmoid(), nn.Conv2d(4, 4, 3, stride=2, padding=1),
-            nn.Sigmoid(), nn.Flatten(), nn.Linear(36, CLASSES),
-        ).eval()  # fmt: skip
+            nn.Conv2d(1, 4, 3, stride=2, padding=1),
+            nn.Sigmoid(),
+            nn.Conv2d(4, 4, 3, stride=2, padding=1),
+            nn.Sigmoid(),
+            nn.Flatten(),
+            nn.Linear(36, CLASSES),
+        ).eval()
 
 
 def later_round(model, *, seed):
@@ -186,7 +191,7 @@ def test_an_example_is_recognised_after_an_epoch_without_it():
     images = pictures(3, seed=4).inputs
     labels = torch.tensor([0, 1, 2])
     rows = [[0, 1], [2, 1], [0, 2]]
-    found = shared_examples([images[row] for row in rows], [labels[row] for row in rows])
+    found = number_examples([images[row] for row in rows], [labels[row] for row in rows])
     assert found == rows
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from leakscope.attacks.cpl import PAPER, cpl
 from leakscope.errors import UsageError
-from leakscope.matching.candidates.patterned import Patterned
-from leakscope.matching.distances.distance import SquaredL2
-from leakscope.matching.optimisers.lbfgs import LBFGS
-from leakscope.matching.penalties.label import LabelTerm
+from leakscope.matching.candidates import Patterned
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.optimisers import LBFGS
+from leakscope.matching.penalties import LabelTerm
 from leakscope.metrics import score
 from leakscope.testing import check_attack
 from leakscope.types import LocalTraining, Status

@@ -4,12 +4,11 @@ import pytest
 
 from leakscope.attacks.geng import PAPER, geng
 from leakscope.errors import UsageError
-from leakscope.matching.distances.distance import SquaredL2
-from leakscope.matching.labels.rules import Inferred
-from leakscope.matching.optimisers.first_order import Adam
-from leakscope.matching.optimisers.lbfgs import LBFGS
-from leakscope.matching.penalties.magnitudes import Clipping, Scaling
-from leakscope.matching.replays.replay import OneGradient
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.labels import Inferred
+from leakscope.matching.optimisers import LBFGS, Adam
+from leakscope.matching.penalties import Clipping, Scaling
+from leakscope.matching.replays import OneGradient
 from leakscope.metrics import score
 from leakscope.testing import check_attack
 from leakscope.types import LocalTraining, Status

@@ -12,8 +12,7 @@ from leakscope.defences.clip import clip
 from leakscope.defences.noise import gaussian_noise
 from leakscope.defences.prune import prune
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.distances.defended import ClippedFirst, PerTensor, Sparsified
-from leakscope.matching.distances.distance import SquaredL2
+from leakscope.matching.distances import ClippedFirst, PerTensor, Sparsified, SquaredL2
 from leakscope.metrics import guess_baseline, score
 from leakscope.observation.observe import observe
 from leakscope.testing import check_attack, smallest_problem

@@ -10,7 +10,7 @@ from leakscope.attacks.gias import Gias, gias
 from leakscope.client import share
 from leakscope.defences.prune import prune
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.distances.distance import Cosine, Masked
+from leakscope.matching.distances import Cosine, Masked
 from leakscope.metrics import guess_baseline, score
 from leakscope.models import build
 from leakscope.observation.observe import observe

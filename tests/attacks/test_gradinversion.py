@@ -6,13 +6,10 @@ import torch
 
 from leakscope.attack import Effort
 from leakscope.attacks.gradinversion import PAPER, gradinversion
-from leakscope.matching.distances.distance import SquaredL2
-from leakscope.matching.labels.rules import DistinctFirst
-from leakscope.matching.optimisers.langevin import Langevin
-from leakscope.matching.penalties.batch_norm import BatchNormPrior
-from leakscope.matching.penalties.group import GroupConsistency
-from leakscope.matching.penalties.magnitudes import InputNorm
-from leakscope.matching.penalties.penalty import TotalVariation
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.labels import DistinctFirst
+from leakscope.matching.optimisers import Langevin
+from leakscope.matching.penalties import BatchNormPrior, GroupConsistency, InputNorm, TotalVariation
 from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
 from leakscope.testing import check_attack

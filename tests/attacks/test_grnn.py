@@ -10,12 +10,10 @@ from leakscope.attacks.grnn import SquaredVariation, grnn
 from leakscope.attacks.grnn_refined import refined_grnn
 from leakscope.audits.cell import run_cell
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.candidates.generators import TwoBranchGenerator
-from leakscope.matching.distances.wasserstein import SquaredPlusNorm, Wasserstein
-from leakscope.matching.optimisers.first_order import RMSprop
-from leakscope.matching.optimisers.schedules import falling_late
-from leakscope.matching.penalties.penalty import TotalVariation
-from leakscope.matching.trial import Trial
+from leakscope.matching.candidates import TwoBranchGenerator
+from leakscope.matching.distances import SquaredPlusNorm, Wasserstein
+from leakscope.matching.optimisers import RMSprop, falling_late
+from leakscope.matching.penalties import TotalVariation, Trial
 from leakscope.metrics import guess_baseline, score
 from leakscope.models import build
 from leakscope.rng import generator, normal_like

@@ -12,12 +12,10 @@ from leakscope.attacks.inverting_gradients import inverting_gradients
 from leakscope.audits.cell import run_cell
 from leakscope.data import load
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.distances.distance import L1, Cosine, SquaredL2
-from leakscope.matching.optimisers.first_order import SGD, Adam
-from leakscope.matching.optimisers.lbfgs import LBFGS
-from leakscope.matching.optimisers.schedules import three_drops
-from leakscope.matching.penalties.penalty import TotalVariation
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import L1, Cosine, SquaredL2
+from leakscope.matching.optimisers import LBFGS, SGD, Adam, three_drops
+from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
 from leakscope.models import build

@@ -15,8 +15,17 @@ from leakscope.testing import smallest_problem
 from leakscope.types import Reconstruction
 from tiny import shared
 
-BRIEF = {"steps": 2, "restarts": 1, "retries": 0, "probe": 1, "seeds": 2, "population": 6, "latent_steps": 2,
-         "weight_steps": 1, "prior": "smooth"}  # fmt: skip
+BRIEF = {
+    "steps": 2,
+    "restarts": 1,
+    "retries": 0,
+    "probe": 1,
+    "seeds": 2,
+    "population": 6,
+    "latent_steps": 2,
+    "weight_steps": 1,
+    "prior": "smooth",
+}
 SELECTIONS = {"first": ["fc1"], "last": ["fc2"], "biases": ["*.bias"], "weights": ["*.weight"]}
 
 

@@ -39,17 +39,24 @@ def seeded(*layers: nn.Module, seed: int = 0) -> nn.Sequential:
 
 def dense(*, classes: int, bias: bool = False) -> nn.Sequential:
     return seeded(
-        nn.Flatten(), nn.Linear(36, 30, bias=bias), LEAKY, nn.Linear(30, 20, bias=False), LEAKY,
+        nn.Flatten(),
+        nn.Linear(36, 30, bias=bias),
+        LEAKY,
+        nn.Linear(30, 20, bias=False),
+        LEAKY,
         nn.Linear(20, classes, bias=False),
-    )  # fmt: skip
+    )
 
 
 def convolutional(*, filters: int = 8, classes: int = 4, bias: bool = True, activation: nn.Module = LEAKY) -> nn.Module:
     return seeded(
-        nn.Conv2d(1, filters, 3, stride=1, padding=1, bias=bias), activation,
-        nn.Conv2d(filters, 8, 3, stride=2, padding=1, bias=bias), activation,
-        nn.Flatten(), nn.Linear(72, classes, bias=bias),
-    )  # fmt: skip
+        nn.Conv2d(1, filters, 3, stride=1, padding=1, bias=bias),
+        activation,
+        nn.Conv2d(filters, 8, 3, stride=2, padding=1, bias=bias),
+        activation,
+        nn.Flatten(),
+        nn.Linear(72, classes, bias=bias),
+    )
 
 
 def attacked(model, batch, *, scenario="C", loss=None, local=None):
@@ -143,8 +150,15 @@ def test_the_sigmoid_network_of_deep_leakage_is_solved_in_closed_form():
 
 
 def test_what_stands_above_a_linear_layer_with_bias_does_not_matter():
-    model = seeded(nn.Conv2d(1, 8, 3, padding=1, bias=False), LEAKY, nn.Flatten(), nn.Linear(288, 10), nn.ReLU(),
-                   nn.LayerNorm(10), nn.Linear(10, 4))  # fmt: skip
+    model = seeded(
+        nn.Conv2d(1, 8, 3, padding=1, bias=False),
+        LEAKY,
+        nn.Flatten(),
+        nn.Linear(288, 10),
+        nn.ReLU(),
+        nn.LayerNorm(10),
+        nn.Linear(10, 4),
+    )
     batch = batch_of([2])
     found = attacked(model, batch, scenario="E")
     assert any("from '3' down" in note for note in found.notes)

@@ -47,6 +47,20 @@ def test_reading_an_attack_stops_at_vocabulary_and_at_the_compiler(small):
     assert small.imports["leakscope.fastgrad.plan"] == set()
 
 
+def test_a_name_that_a_package_passes_on_is_read_where_it_is_defined(house):
+    sources = {
+        "leakscope.attacks.one": "from leakscope.matching.distances import Cosine\n",
+        "leakscope.matching.distances": (
+            "from leakscope.matching.distances.far import Far\nfrom leakscope.matching.distances.near import Cosine\n"
+        ),
+        "leakscope.matching.distances.far": "",
+        "leakscope.matching.distances.near": "",
+    }
+    found = house.House(sources)
+    assert found.to_read("leakscope.attacks.one") == ["leakscope.attacks.one", "leakscope.matching.distances.near"]
+    assert found.imports["leakscope.attacks.one"] == {"leakscope.matching.distances"}
+
+
 def test_figures(house, small):
     found = house.figures(small)
     assert (found["files"], found["lines"], found["median file"]) == (7, 8, 1)

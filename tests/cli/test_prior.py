@@ -9,7 +9,7 @@ from PIL import Image
 
 from leakscope.attacks.gias import gias
 from leakscope.errors import BadInputError
-from leakscope.matching.candidates.prior_files import load_prior
+from leakscope.matching.candidates import load_prior
 from leakscope.priors import Trainer
 
 Command = Callable[..., tuple[int, str, str]]

@@ -23,9 +23,24 @@ from leakscope.testing import check_attack, check_defence, check_metric, convolu
 from leakscope.types import Reconstruction, Status
 
 # Steps that are enough on the smallest problem; given only to attacks that accept `steps`.
-SHORT = {"inverting-gradients": 80, "dlg-adam": 300, "sgd-cosine": 400, "adam-cosine": 150, "adam-l1": 150,
-         "adam-l2": 150, "lbfgs-cosine": 10, "lbfgs-l2": 10, "dlg": 40, "idlg": 40, "cpl": 40, "gradinversion": 100,
-         "geng": 30, "agic": 80, "ggl": 50, "policy-aware": 100}  # fmt: skip
+SHORT = {
+    "inverting-gradients": 80,
+    "dlg-adam": 300,
+    "sgd-cosine": 400,
+    "adam-cosine": 150,
+    "adam-l1": 150,
+    "adam-l2": 150,
+    "lbfgs-cosine": 10,
+    "lbfgs-l2": 10,
+    "dlg": 40,
+    "idlg": 40,
+    "cpl": 40,
+    "gradinversion": 100,
+    "geng": 30,
+    "agic": 80,
+    "ggl": 50,
+    "policy-aware": 100,
+}
 # What an attack cannot do without, or names its lengths by.
 ALSO = {
     "gias": {"prior": "smooth", "latent_steps": 100, "weight_steps": 40},

@@ -17,7 +17,7 @@ from leakscope.defence import Defence
 from leakscope.defences.chain import chain
 from leakscope.defences.noise import gaussian_noise
 from leakscope.errors import UsageError
-from leakscope.matching.distances.distance import Cosine
+from leakscope.matching.distances import Cosine
 from leakscope.tensors import global_norm
 from leakscope.testing import check_defence
 from leakscope.types import LocalTraining

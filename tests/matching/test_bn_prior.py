@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from leakscope.matching.penalties.batch_norm import BatchNormPrior, target_statistics
-from leakscope.matching.trial import Trial
+from leakscope.matching.penalties import BatchNormPrior, Trial
+from leakscope.matching.penalties.network import target_statistics
 from leakscope.networks import norm_layers, norm_statistics
 from leakscope.observation.observe import observe
 from leakscope.types import Batch
@@ -13,9 +13,13 @@ from tiny import batch_of, convolutional, dense, seen_of, shared
 
 def at(images: torch.Tensor, seen, restarts: int = 1) -> Trial:
     return Trial(
-        images, images, torch.zeros(images.shape[:2], dtype=torch.long), seen[0].model, seen=tuple(seen),
+        images,
+        images,
+        torch.zeros(images.shape[:2], dtype=torch.long),
+        seen[0].model,
+        seen=tuple(seen),
         restarts=restarts,
-    )  # fmt: skip
+    )
 
 
 def _number(value: torch.Tensor) -> float:

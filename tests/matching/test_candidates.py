@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.candidates.pixels import Pixels
+from leakscope.matching.candidates import Pixels
 from leakscope.models import build
 from leakscope.networks import find_normalisation
 from leakscope.observation.observe import observe

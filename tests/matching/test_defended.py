@@ -5,13 +5,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakscope.matching.distances.defended import ClippedFirst, PerTensor, Sparsified
-from leakscope.matching.distances.distance import Cosine, SquaredL2
+from leakscope.matching.distances import ClippedFirst, Cosine, PerTensor, Sparsified, SquaredL2
 from leakscope.rng import generator, normal
 
 L2 = PerTensor(SquaredL2())
-ALL = {"mean l2": L2, "sparse l2": Sparsified(L2), "sparse clipped": L2.masked().clipped(),
-       "sparse cosine": Sparsified(Cosine())}  # fmt: skip
+ALL = {
+    "mean l2": L2,
+    "sparse l2": Sparsified(L2),
+    "sparse clipped": L2.masked().clipped(),
+    "sparse cosine": Sparsified(Cosine()),
+}
 SIZES = ((5, 7), (4, 2, 3, 3), (6,))
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leakscope.attacks.inverting_gradients import inverting_gradients
-from leakscope.matching.distances.distance import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
-from leakscope.matching.replays.replay import OneGradient
+from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
+from leakscope.matching.replays import OneGradient
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal
 from leakscope.tensors import scale
@@ -85,9 +85,13 @@ def test_the_observation_is_at_distance_zero_from_itself_and_others_are_not(dist
 
 
 def test_the_plain_distances_are_sums_over_all_tensors():
-    found, target = {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([[3.0]])}, {
-        "a": torch.tensor([[0.0, 4.0]]), "b": torch.tensor([[0.0]]),
-    }  # fmt: skip
+    found, target = (
+        {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([[3.0]])},
+        {
+            "a": torch.tensor([[0.0, 4.0]]),
+            "b": torch.tensor([[0.0]]),
+        },
+    )
     assert float(SquaredL2().value(found, target)) == 14.0
     assert float(L1().value(found, target)) == 6.0
     assert float(Cosine().value(found, target)) == pytest.approx(1 - 8 / (14**0.5 * 4))
@@ -145,10 +149,10 @@ def test_denoised_hardly_listens_to_a_tensor_drowned_in_noise():
 def test_noise_on_a_delta_weighs_as_the_same_noise_on_a_gradient():
     model, batch, local = dense(), batch_of([1]), LocalTraining(0.01, 4, 1)
     gradient = shared(model, batch)
-    delta = SharedUpdate("delta", scale(gradient.tensors, -local.lr * local.steps), num_examples=1, local=local)
+    delta = SharedUpdate("delta", scale(gradient.tensors, -local.total_rate(4)), num_examples=1, local=local)
     seen = [observe(model, update, scenario="C", truth=batch) for update in (gradient, delta)]
     recipe, sigma = inverting_gradients().recipe, 0.05
-    noises = (sigma, sigma * local.lr * local.steps)
+    noises = (sigma, sigma * local.total_rate(4))
     gains = []
     for one, noise in zip(seen, noises, strict=True):
         weighed = replace(recipe, noise=noise**2).distance_to(one)

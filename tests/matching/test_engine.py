@@ -5,15 +5,14 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from leakscope.matching.candidates.pixels import Candidate, Pixels
-from leakscope.matching.distances.distance import Cosine, SquaredL2
+from leakscope.matching.candidates import Candidate, Pixels
+from leakscope.matching.distances import Cosine, SquaredL2
 from leakscope.matching.engine import run
 from leakscope.matching.objective import Objective
-from leakscope.matching.optimisers.first_order import SGD, Adam, Evaluation, Optimiser, State
-from leakscope.matching.optimisers.lbfgs import LBFGS
-from leakscope.matching.penalties.penalty import TotalVariation
+from leakscope.matching.optimisers import LBFGS, SGD, Adam, Evaluation, Optimiser, State
+from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.problem import Part, Problem, Stop, plain_distance
-from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.replays import AsKnown
 from leakscope.rng import generator, uniform
 from leakscope.types import Status
 from tiny import batch_of, convolutional, dense, seen_of
@@ -169,9 +168,11 @@ def test_a_watcher_sees_every_step_and_changes_nothing():
     seen_steps = []
     plain = run(problem_of(Adam(lr=0.05)), {"inputs": starts(2)}, labels(2))
     watched = run(
-        problem_of(Adam(lr=0.05)), {"inputs": starts(2)}, labels(2),
+        problem_of(Adam(lr=0.05)),
+        {"inputs": starts(2)},
+        labels(2),
         watch=lambda step, images, distance: seen_steps.append((step, images.shape, distance.shape)),
-    )  # fmt: skip
+    )
     assert seen_steps == [(step, (2, 1, 1, 6, 6), (2,)) for step in range(12)]
     assert torch.equal(plain.images, watched.images)
 

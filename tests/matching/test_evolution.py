@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from leakscope.errors import MissingExtraError, UsageError
-from leakscope.matching.optimisers.evolution import CMAES
+from leakscope.matching.optimisers import CMAES
 
 cma = pytest.importorskip("cma", reason="needs the extra prior")
 

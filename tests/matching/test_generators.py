@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from leakscope.errors import UnsuitableError
-from leakscope.matching.candidates.generators import LATENT, TwoBranchGenerator
+from leakscope.matching.candidates import TwoBranchGenerator
+from leakscope.matching.candidates.generators import LATENT
+from leakscope.matching.candidates.pixels import is_fixed, stack_groups
+from leakscope.matching.distances import SquaredPlusNorm, Wasserstein
 from leakscope.matching.distances.distance import flat
-from leakscope.matching.distances.wasserstein import SquaredPlusNorm, Wasserstein
-from leakscope.matching.variables import is_fixed, stack_groups
 from leakscope.rng import generator, normal
 from tiny import batch_of, dense, seen_of
 
@@ -39,11 +40,13 @@ class Reference(nn.Module):
         pairs = zip(widths, [*widths[1:], channels], strict=True)
         self.ups = nn.ModuleList(
             nn.Sequential(
-                nn.Upsample(scale_factor=2), nn.Conv2d(inner, 2 * outer, 3, padding=1, bias=False),
-                nn.BatchNorm2d(2 * outer), nn.GLU(1),
+                nn.Upsample(scale_factor=2),
+                nn.Conv2d(inner, 2 * outer, 3, padding=1, bias=False),
+                nn.BatchNorm2d(2 * outer),
+                nn.GLU(1),
             )
             for inner, outer in pairs
-        )  # fmt: skip
+        )
 
     def forward(self, latent):
         features = nn.functional.glu(self.stem(latent[:, :, None, None]), 1)
@@ -94,15 +97,27 @@ def test_a_32_pixel_generator_has_the_published_widths_and_pytorchs_default_star
     seen = seen_like((3, 32, 32), classes=4)
     start = TwoBranchGenerator().start(seen, 2, generator(0))
     assert {name: list(value.shape) for name, value in start.items()} == {
-        LATENT: [2, 128], "label.weight": [4, 128], "label.bias": [4],
-        "stem.weight": [128, 256, 4, 4], "stem.bias": [256],
-        "up0.weight": [128, 128, 3, 3], "up0.scale": [128], "up0.shift": [128],
-        "up1.weight": [64, 64, 3, 3], "up1.scale": [64], "up1.shift": [64],
-        "up2.weight": [6, 32, 3, 3], "up2.scale": [6], "up2.shift": [6],
-    }  # fmt: skip
+        LATENT: [2, 128],
+        "label.weight": [4, 128],
+        "label.bias": [4],
+        "stem.weight": [128, 256, 4, 4],
+        "stem.bias": [256],
+        "up0.weight": [128, 128, 3, 3],
+        "up0.scale": [128],
+        "up0.shift": [128],
+        "up1.weight": [64, 64, 3, 3],
+        "up1.scale": [64],
+        "up1.shift": [64],
+        "up2.weight": [6, 32, 3, 3],
+        "up2.scale": [6],
+        "up2.shift": [6],
+    }
     reference = Reference(2, 4, 3, 32)
-    drawn = {"stem.weight": reference.stem.weight, "up0.weight": reference.get_parameter("ups.0.1.weight"),
-             "label.weight": reference.label.weight}  # fmt: skip
+    drawn = {
+        "stem.weight": reference.stem.weight,
+        "up0.weight": reference.get_parameter("ups.0.1.weight"),
+        "label.weight": reference.label.weight,
+    }
     for name, expected in drawn.items():
         # The largest of many uniform numbers is the bound; their spread is the bound over √3.
         assert float(start[name].abs().max()) == pytest.approx(float(expected.detach().abs().max()), rel=0.02)
@@ -182,8 +197,10 @@ DISTANCES = {
 
 
 def gradients(seed, groups=3):
-    return {name: normal((groups, *shape), generator(seed, name), like=DOUBLE) for name, shape in
-            {"a": (4, 3), "b": (5,), "c": ()}.items()}  # fmt: skip
+    return {
+        name: normal((groups, *shape), generator(seed, name), like=DOUBLE)
+        for name, shape in {"a": (4, 3), "b": (5,), "c": ()}.items()
+    }
 
 
 @pytest.mark.parametrize("distance", DISTANCES.values(), ids=DISTANCES)

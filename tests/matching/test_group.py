@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.penalties.group import GroupConsistency, consensus, matching_order, registered
-from leakscope.matching.trial import Trial
+from leakscope.matching.penalties import GroupConsistency, Trial
+from leakscope.matching.penalties.group_consistency import consensus, matching_order, register
 from leakscope.rng import generator
 
 
@@ -24,14 +24,14 @@ def at(x: torch.Tensor, labels: list[int], *, restarts: int, step: int = 0, step
 def test_registration_undoes_a_shift(shift):
     truth = pictures(2)
     moved = truth.roll(shift, dims=(-2, -1))
-    torch.testing.assert_close(registered(moved, truth, reach=0.125), truth)
+    torch.testing.assert_close(register(moved, truth, reach=0.125), truth)
 
 
 def test_registration_does_not_reach_further_than_allowed():
     truth = pictures(1)
     far = truth.roll((6, 0), dims=(-2, -1))
-    assert not torch.allclose(registered(far, truth, reach=0.125), truth)
-    torch.testing.assert_close(registered(far, truth, reach=0.5), truth)
+    assert not torch.allclose(register(far, truth, reach=0.125), truth)
+    torch.testing.assert_close(register(far, truth, reach=0.5), truth)
 
 
 def test_examples_are_matched_within_their_label_only():

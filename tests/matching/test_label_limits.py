@@ -15,9 +15,8 @@ from leakscope.attacks.dlg import dlg
 from leakscope.attacks.gradinversion import gradinversion
 from leakscope.attacks.grnn import grnn
 from leakscope.errors import UnsuitableError
-from leakscope.matching.labels.layer import find_last_layer
-from leakscope.matching.labels.rules import DistinctFirst, Inferred, LastLayerSign, RowMinimum, Soft, infer_labels
-from leakscope.matching.labels.soft import likeliest, probabilities
+from leakscope.matching.labels import DistinctFirst, Inferred, LastLayerSign, RowMinimum, Soft, infer_labels
+from leakscope.matching.labels.last_layer import find_last_layer, likeliest, probabilities
 from leakscope.metrics import score
 from leakscope.models.rgap import logistic_loss
 from leakscope.observation.observe import observe

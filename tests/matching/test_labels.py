@@ -8,18 +8,9 @@ from data_folder import data_root, needs
 from leakscope.client import share
 from leakscope.data import load
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching import labels
-from leakscope.matching.labels.counting import apportion
-from leakscope.matching.labels.probe import Probe, made_up_images, probe
-from leakscope.matching.labels.rules import (
-    DistinctFirst,
-    Inferred,
-    Known,
-    LastLayerSign,
-    RowMinimum,
-    Soft,
-    infer_labels,
-)
+from leakscope.matching.labels import DistinctFirst, Inferred, Known, LastLayerSign, RowMinimum, Soft, infer_labels
+from leakscope.matching.labels.counting import NoiseResponse, apportion, made_up_images, respond_to_noise
+from leakscope.matching.labels.inference import estimate_count, row_minimum
 from leakscope.models import build
 from leakscope.observation.observe import observe
 from leakscope.rng import generator
@@ -53,7 +44,7 @@ def test_features_of_both_signs_need_the_bias_gradient():
 @pytest.mark.parametrize("wanted", [[0, 1], [2, 5, 7], [1, 3, 4, 6, 9]])
 def test_row_minimum_finds_different_labels(wanted):
     model = dense(classes=10)
-    guess = labels.row_minimum(seen_of(model, batch_of(wanted[::-1]), scenario="C"), len(wanted))
+    guess = row_minimum(seen_of(model, batch_of(wanted[::-1]), scenario="C"), len(wanted))
     assert guess.labels.tolist() == wanted
     assert guess.confidence.tolist() == [1.0] * len(wanted)
     assert RowMinimum().resolve(seen_of(model, batch_of(wanted), scenario="C"), len(wanted)).tolist() == wanted
@@ -62,7 +53,7 @@ def test_row_minimum_finds_different_labels(wanted):
 def test_row_minimum_refuses_more_examples_than_classes():
     seen = seen_of(dense(classes=3), batch_of([0, 1, 2, 0]), scenario="C")
     with pytest.raises(UnsuitableError, match="4 examples need 4 classes, the model has 3"):
-        labels.row_minimum(seen, 4)
+        row_minimum(seen, 4)
 
 
 def counted(scenario: str, local: LocalTraining | None) -> float:
@@ -97,7 +88,7 @@ def test_counting_always_returns_as_many_labels_as_examples():
 
 def test_without_a_count_as_many_labels_as_negative_classes():
     seen = seen_of(dense(classes=10), batch_of([1, 4, 4, 8]), scenario="E")
-    assert labels.estimate_count(seen) == 3
+    assert estimate_count(seen) == 3
     assert infer_labels(seen).labels.tolist() == [1, 4, 8]
 
 
@@ -123,7 +114,7 @@ def test_features_of_both_signs_and_no_bias_still_tell_one_label(local):
 
 
 def test_row_minimum_warns_of_negative_features_and_is_less_sure():
-    guess = labels.row_minimum(seen_of(tanh(bias=True), batch_of([1, 4]), scenario="C"), 2)
+    guess = row_minimum(seen_of(tanh(bias=True), batch_of([1, 4]), scenario="C"), 2)
     assert "negative" in guess.notes[0]
     assert float(guess.confidence.max()) < 1
 
@@ -201,9 +192,9 @@ def test_probes_are_images_in_range_and_the_same_every_time():
 
 def test_a_network_that_tells_inputs_apart_is_noticed():
     seen = seen_of(dense(classes=3), batch_of([1, 2]), scenario="C")
-    assert not probe(seen).discerning
+    assert not respond_to_noise(seen).discerning
     sure = torch.eye(3, dtype=torch.float64).repeat(4, 1)
-    keen = Probe(sure, torch.ones(12, 5, dtype=torch.float64))
+    keen = NoiseResponse(sure, torch.ones(12, 5, dtype=torch.float64))
     assert keen.discerning
     torch.testing.assert_close(keen.mean, torch.full((3,), 1 / 3, dtype=torch.float64))
 

@@ -6,9 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from leakscope.matching.optimisers.first_order import Adam, Evaluation
-from leakscope.matching.optimisers.langevin import Langevin
-from leakscope.matching.optimisers.schedules import constant, warm_cosine
+from leakscope.matching.optimisers import Adam, Evaluation, Langevin, constant, warm_cosine
 
 
 class Still:

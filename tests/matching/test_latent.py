@@ -7,9 +7,9 @@ import torch
 
 from leakscope import rng
 from leakscope.errors import UnsuitableError
-from leakscope.matching.candidates.latent import Latent, LatentMoments, TunedWeights
-from leakscope.matching.trial import Trial
-from leakscope.matching.variables import stack_groups
+from leakscope.matching.candidates import Latent, TunedWeights
+from leakscope.matching.candidates.pixels import stack_groups
+from leakscope.matching.penalties import LatentMoments, Trial
 from leakscope.priors import Prior, smooth_prior
 from leakscope.priors.convolutional import ConvDecoder, initialise
 from tiny import batch_of, dense, seen_of

@@ -10,8 +10,7 @@ from torch import nn
 
 from leakscope.client import share
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.distances.distance import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
-from leakscope.matching.distances.layer_weights import LayerWeighted
+from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, LayerWeighted, Masked, SquaredL2
 from leakscope.models import build
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, uniform

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakscope.matching.optimisers.first_order import Evaluation
-from leakscope.matching.optimisers.lbfgs import LBFGS, _Memory
+from leakscope.matching.optimisers import LBFGS, Evaluation
+from leakscope.matching.optimisers.lbfgs import _Memory
 from leakscope.rng import generator, normal, uniform
 
 LIKE = torch.empty(0, dtype=torch.float64)

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.penalties.magnitudes import Clipping, InputNorm, Scaling
-from leakscope.matching.trial import Trial
+from leakscope.matching.penalties import Clipping, InputNorm, Scaling, Trial
 from leakscope.rng import generator
 from tiny import batch_of, dense, seen_of
 

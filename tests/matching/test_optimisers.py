@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from leakscope.matching.optimisers.first_order import SGD, Adam, Evaluation, RMSprop
-from leakscope.matching.optimisers.schedules import constant, linear, three_drops
+from leakscope.matching.optimisers import SGD, Adam, Evaluation, RMSprop, constant, linear, three_drops
 from leakscope.rng import generator, normal
 
 LIKE = torch.empty(0, dtype=torch.float64)

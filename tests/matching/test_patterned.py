@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.candidates.patterned import Patterned
-from leakscope.matching.penalties.label import LabelTerm
-from leakscope.matching.trial import Trial
+from leakscope.matching.candidates import Patterned
+from leakscope.matching.penalties import LabelTerm, Trial
 from leakscope.rng import generator
 from tiny import batch_of, convolutional, dense, seen_of
 

@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.penalties.magnitudes import InputNorm
-from leakscope.matching.penalties.penalty import TotalVariation
-from leakscope.matching.trial import Trial
+from leakscope.matching.penalties import InputNorm, TotalVariation, Trial
 from leakscope.rng import generator
 
 

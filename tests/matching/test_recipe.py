@@ -14,15 +14,15 @@ from leakscope.defences.clip import clip
 from leakscope.defences.noise import gaussian_noise, laplacian_noise
 from leakscope.defences.prune import prune
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
-from leakscope.matching import lockstep
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.distances.distance import Clipped, Cosine, Denoised, Direction, Masked, SquaredL2
-from leakscope.matching.labels.rules import Inferred, Soft
-from leakscope.matching.optimisers.first_order import Adam, Optimiser
-from leakscope.matching.optimisers.lbfgs import LBFGS
-from leakscope.matching.penalties.penalty import TotalVariation
+from leakscope.matching import problem
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import Clipped, Cosine, Denoised, Direction, Masked, SquaredL2
+from leakscope.matching.labels import Inferred, Soft
+from leakscope.matching.optimisers import LBFGS, Adam, Optimiser
+from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.problem import lockstep_chunks
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown, LocalSteps
+from leakscope.matching.replays import AsKnown, LocalSteps
 from leakscope.metrics import score
 from leakscope.networks import freeze
 from leakscope.observation.observe import observe, observe_many
@@ -112,7 +112,7 @@ def test_victims_in_lockstep_are_each_as_if_alone(monkeypatch):
     attack = replace(BASE, restarts=2)
     together = attack.reconstruct(seen, seed=4)
     # With room for one victim at a time each runs alone, from the same noise.
-    monkeypatch.setattr(lockstep, "LOCKSTEP_BYTES", 1)
+    monkeypatch.setattr(problem, "LOCKSTEP_BYTES", 1)
     alone = attack.reconstruct(seen, seed=4)
     for left, right in zip(together, alone, strict=True):
         torch.testing.assert_close(left.inputs, right.inputs, rtol=1e-5, atol=1e-6)
@@ -130,7 +130,7 @@ def test_victims_that_do_not_fit_together_keep_their_places():
 def test_victims_with_other_bounds_or_losses_are_not_run_together():
     first, second = victims_of(dense(), [batch_of([1]), batch_of([2])])
     wide, halved = replace(second, bounds=(-1.0, 2.0)), replace(second, loss=lambda o, t: 0.5 * first.loss(o, t))
-    chunks = lockstep.lockstep_chunks([first, second, wide, halved], [1, 1, 1, 1], 1)
+    chunks = lockstep_chunks([first, second, wide, halved], [1, 1, 1, 1], 1)
     assert chunks == [[0, 1], [2], [3]]
 
 

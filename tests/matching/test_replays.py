@@ -8,8 +8,9 @@ import torch
 from leakscope.attacks.ats_study import adam_l2
 from leakscope.attacks.inverting_gradients import inverting_gradients
 from leakscope.client import run_client, trainable
-from leakscope.matching.distances.distance import Direction
-from leakscope.matching.replays.replay import AsKnown, LocalSteps, OneGradient, gradient_factor, predict, scale_known
+from leakscope.matching.distances import Direction
+from leakscope.matching.replays import AsKnown, LocalSteps, OneGradient, predict, scale_known
+from leakscope.matching.replays.replay import gradient_factor
 from leakscope.metrics import score
 from leakscope.observation.observe import observe
 from leakscope.tensors import detach, global_norm

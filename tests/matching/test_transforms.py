@@ -7,11 +7,10 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from leakscope.matching.candidates.transformed import Transformed
-from leakscope.matching.candidates.transforms import TRANSFORMS
-from leakscope.matching.distances.distance import Cosine
-from leakscope.matching.replays.replay import OneGradient
-from leakscope.matching.routes import PlainRoute
+from leakscope.matching.candidates import TRANSFORMS, Transformed
+from leakscope.matching.distances import Cosine
+from leakscope.matching.problem import PlainRoute
+from leakscope.matching.replays import OneGradient
 from leakscope.rng import generator, uniform
 from leakscope.types import Batch
 from tiny import dense, seen_of

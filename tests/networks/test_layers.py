@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from leakscope import networks
-from leakscope.attacks.closed.recursive.chain import take_apart
+from leakscope.attacks.closed.recursive.layer_chain import take_apart
 from leakscope.errors import UnsuitableError
 from leakscope.fastgrad import compile_network
 from leakscope.models import Normalise, build

@@ -13,12 +13,12 @@ from leakscope.client import replay_gradient
 from leakscope.defence import Hardened
 from leakscope.errors import BadInputError
 from leakscope.federated.training import _evaluate
-from leakscope.matching.labels.rules import infer_labels
+from leakscope.matching.labels import infer_labels
 from leakscope.observation.consistency import REVERSED
 from leakscope.observation.observe import observe
 from leakscope.tasks import Classification, CTCText, OutputLoss, Tabular
 from leakscope.tensors import scale
-from leakscope.types import Batch, LocalTraining, OutputLoss, SharedUpdate
+from leakscope.types import Batch, LocalTraining, SharedUpdate
 from tiny import batch_of, convolutional, dense, shared
 
 

@@ -8,7 +8,7 @@ from data_folder import data_root, needs
 from leakscope import data
 from leakscope.errors import UnsuitableError
 from leakscope.files import load_state
-from leakscope.matching.candidates.prior_files import load_prior
+from leakscope.matching.candidates import load_prior
 from leakscope.priors import recognise
 from leakscope.priors.residual import ResidualDecoder
 

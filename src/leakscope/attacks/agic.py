@@ -13,13 +13,12 @@ from leakscope.attack import Watch
 from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, JointAttack, Rounds
 from leakscope.client import replay_gradient, replay_local, trainable
 from leakscope.errors import UsageError
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.distances.distance import Cosine
-from leakscope.matching.distances.layer_weights import BatchNorm, LayerWeighted
-from leakscope.matching.labels.rules import DistinctFirst
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import BatchNormRule, Cosine, LayerWeighted
+from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.presets import ScheduleName, schedule_preset
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import OneGradient
+from leakscope.matching.replays import OneGradient
 from leakscope.tensors import dot, global_norm
 from leakscope.types import Knowledge, LocalTraining, Observation, Reconstruction
 
@@ -102,7 +101,7 @@ def agic(
     steps: int | None = None,
     schedule: ScheduleName = "accelerated",
     relu_modifier: bool = True,
-    batch_norm: BatchNorm = "as-conv",
+    batch_norm: BatchNormRule = "as-conv",
     signed: bool = True,
     tv: float | None = None,
     lr: float | None = None,
@@ -115,7 +114,7 @@ def agic(
     """Match one gradient of all examples, 1 − Σα⟨g, t⟩/√(Σα‖g‖² Σα‖t‖²) + TV, later convolutions weighing more.
 
     A delta is taken for one gradient of the merged batch, so that a run costs the same for any
-    number of local steps. Without `beta` it is the paper's 50, but for networks whose batch
+    number of local steps. Without `beta` it is the paper's 50, except for networks whose batch
     normalisation uses stored statistics, where equal weights were measured to be best.
 
     `schedule="paper"` is the published optimiser: Adam, rate 0.1, 10,000

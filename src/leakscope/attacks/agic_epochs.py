@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from leakscope import rng as random
 from leakscope.attack import Watch
-from leakscope.attacks.shared_examples import shared_examples
 from leakscope.errors import BadInputError, UsageError
-from leakscope.matching.engine import Outcome, run
+from leakscope.matching.candidates import Variables
+from leakscope.matching.candidates.pixels import stack_groups
+from leakscope.matching.engine import Outcome, best_group, distance_of_zero, judge, run
 from leakscope.matching.problem import Part, Problem, plain_distance
 from leakscope.matching.recipe import GradientMatching
-from leakscope.matching.variables import Variables, stack_groups
-from leakscope.matching.verdict import best_group, distance_of_zero, judge
 from leakscope.types import JointExamples, Observation, Reconstruction
 
 Members = tuple[tuple[int, ...], ...]
@@ -109,9 +109,8 @@ class JointAttack:
         members = recognise(alone, epochs=rounds.epochs, most=self.options.most)
         problem = self.problem(rounds, members)
         problem = replace(problem, optimiser=problem.optimiser.seeded(random.child_seed(seed, "joint", "optimiser")))
-        labels = join_labels(alone, members)
-        start = self._start(problem, len(labels), seed)
-        outcome = run(problem, start, labels.expand(self.attack.restarts, -1), watch=watch)
+        labels = join_labels(alone, members).expand(self.attack.restarts, -1)
+        outcome = run(problem, self._start(problem, labels.shape[1], seed), labels, watch=watch)
         return EpochsReconstruction(_choose(outcome, alone), members, alone)
 
     def reconstruct_latest(self, rounds: Rounds, *, seed: int, watch: Watch | None = None) -> Reconstruction:
@@ -149,14 +148,11 @@ class JointAttack:
     def problem(self, rounds: Rounds, members: Members) -> Problem:
         """All updates as parts of one problem."""
         attack, recipe = self.attack, self.attack.recipe
+        first, later = self.options.gammas
+        weights = [first if epoch == rounds.epochs[0] else later for epoch in rounds.epochs]
         parts = tuple(
-            Part(
-                [one],
-                recipe.distance_to(one),
-                torch.tensor(own, device=one.device),
-                self.options.gammas[0] if epoch == rounds.epochs[0] else self.options.gammas[1],
-            )
-            for one, own, epoch in zip(map(recipe.matched, rounds.seen), members, rounds.epochs, strict=True)
+            Part([one], recipe.distance_to(one), torch.tensor(own, device=one.device), weight)
+            for one, own, weight in zip(map(recipe.matched, rounds.seen), members, weights, strict=True)
         )
         return Problem(
             parts, recipe.candidate, recipe.replay, recipe.penalties, recipe.optimiser, attack.steps, keep=attack.keep
@@ -178,14 +174,13 @@ def recognise(alone: Sequence[Reconstruction], *, epochs: Sequence[int], most: f
         places = [place for place, own in enumerate(epochs) if own == epoch]
         images.append(torch.cat([alone[place].inputs for place in places]))
         labels.append(torch.cat([_labels(alone[place]) for place in places]))
-    numbers = iter([number for row in shared_examples(images, labels, most=most) for number in row])
+    numbers = iter([number for row in number_examples(images, labels, most=most) for number in row])
     return tuple(tuple(next(numbers) for _ in one.inputs) for one in alone)
 
 
 def join_labels(alone: Sequence[Reconstruction], members: Members) -> Tensor:
     """The label of every different example; only examples of one label were recognised as one."""
-    first = _labels(alone[0])
-    labels = first.new_zeros(1 + max(place for own in members for place in own))
+    labels = _labels(alone[0]).new_zeros(1 + max(place for own in members for place in own))
     for one, own in zip(alone, members, strict=True):
         labels[list(own)] = _labels(one)
     return labels
@@ -204,5 +199,52 @@ def _choose(outcome: Outcome, alone: Sequence[Reconstruction]) -> Reconstruction
     count, spent = len(found.inputs), sum(one.evaluations for one in alone)
     shared = sum(len(one.inputs) for one in alone) - count
     summary = f"{len(alone)} updates, {count} different examples, {shared} recognised in a later epoch"
-    notes = (summary, *dict.fromkeys(found.notes))
-    return replace(found, evaluations=found.evaluations + spent, notes=notes)
+    return replace(found, evaluations=found.evaluations + spent, notes=(summary, *dict.fromkeys(found.notes)))
+
+
+def pooled_errors(left: Tensor, right: Tensor) -> Tensor:
+    """Mean squared error of every pair after 2 × 2 average pooling, [len(left), len(right)].
+
+    Pooling takes away the noise that two reconstructions of one image do not share.
+    """
+    one, two = (_pool(side).flatten(1) for side in (left, right))
+    return (one[:, None] - two[None]).square().mean(2)
+
+
+def match_examples(
+    left: Tensor, right: Tensor, *, labels: tuple[Tensor, Tensor], most: float = torch.inf
+) -> list[tuple[int, int]]:
+    """Greedy one-to-one pairs (i, j) of the same label, the most similar first, none above `most`."""
+    errors = pooled_errors(left, right)
+    possible = (labels[0][:, None] == labels[1][None]) & (errors <= most)
+    errors = errors.masked_fill(~possible, torch.inf)
+    pairs: list[tuple[int, int]] = []
+    for place in errors.flatten().argsort(stable=True).tolist():
+        i, j = divmod(place, errors.shape[1])
+        if not bool(possible[i, j]):
+            break
+        if all(i != a and j != b for a, b in pairs):
+            pairs.append((i, j))
+    return pairs
+
+
+def number_examples(images: Sequence[Tensor], labels: Sequence[Tensor], *, most: float = torch.inf) -> list[list[int]]:
+    """Numbers of the examples in each epoch; an example recognised from an earlier epoch keeps its number.
+
+    Every epoch is compared with the first sight of each example: the earliest model leaks most.
+    """
+    known, known_labels = images[0], labels[0]
+    members = [list(range(len(known)))]
+    for sight, marks in zip(images[1:], labels[1:], strict=True):
+        again = {j: i for i, j in match_examples(known, sight, labels=(known_labels, marks), most=most)}
+        fresh = [place for place in range(len(sight)) if place not in again]
+        numbers = again | {place: len(known) + count for count, place in enumerate(fresh)}
+        members.append([numbers[place] for place in range(len(sight))])
+        known, known_labels = torch.cat([known, sight[fresh]]), torch.cat([known_labels, marks[fresh]])
+    return members
+
+
+def _pool(images: Tensor) -> Tensor:
+    if images.ndim != 4 or min(images.shape[-2:]) < 2:
+        return images
+    return functional.avg_pool2d(images, 2, stride=2)

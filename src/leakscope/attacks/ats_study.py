@@ -6,16 +6,14 @@ variation there, and keep the restart with the lowest matching cost.
 
 from __future__ import annotations
 
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.distances.distance import L1, Cosine, Distance, SquaredL2
-from leakscope.matching.labels.rules import Known
-from leakscope.matching.optimisers.first_order import SGD, Adam, Optimiser
-from leakscope.matching.optimisers.lbfgs import LBFGS
-from leakscope.matching.optimisers.schedules import three_drops
-from leakscope.matching.penalties.penalty import TotalVariation
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import L1, Cosine, Distance, SquaredL2
+from leakscope.matching.labels import Known
+from leakscope.matching.optimisers import LBFGS, SGD, Adam, Optimiser, three_drops
+from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.problem import Keep
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.replays import AsKnown
 
 PAPER = "Gao et al.: Privacy-preserving Collaborative Learning with Automatic Transformation Search, CVPR 2021"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from leakscope.matching.candidates.patterned import Pattern, Patterned
-from leakscope.matching.distances.distance import SquaredL2
-from leakscope.matching.labels.rules import Inferred
-from leakscope.matching.optimisers.lbfgs import LBFGS
-from leakscope.matching.penalties.label import LabelTerm
+from leakscope.matching.candidates import Pattern, Patterned
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.labels import Inferred
+from leakscope.matching.optimisers import LBFGS
+from leakscope.matching.penalties import LabelTerm
 from leakscope.matching.problem import Stop
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.replays import AsKnown
 
 PAPER = "Wei et al.: A Framework for Evaluating Client Privacy Leakages in Federated Learning, ESORICS 2020"
 

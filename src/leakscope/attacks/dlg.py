@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.distances.distance import SquaredL2
-from leakscope.matching.labels.rules import Inferred, Soft
-from leakscope.matching.optimisers.first_order import Adam
-from leakscope.matching.optimisers.lbfgs import LBFGS
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.labels import Inferred, Soft
+from leakscope.matching.optimisers import LBFGS, Adam
 from leakscope.matching.problem import Stop
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.replays import AsKnown
 
 PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, arXiv:1906.08935"
 ADAM_PAPER = "Zhu, Liu, Han (arXiv:1906.08935), optimised with Adam as in Xu et al. (AGIC), SRDS 2022"
@@ -21,7 +20,7 @@ def dlg(
     """Match ‖g(x, softmax(l)) − t‖² over image and label together, by L-BFGS without line search.
 
     `steps` counts the paper's iterations, of up to 20 evaluations each. A run that diverges is
-    started anew up to `retries` times, as the authors do by hand; so is one that stalls.
+    started again up to `retries` times, as the authors do by hand; so is one that stalls.
     """
     return GradientMatching(
         name="dlg",

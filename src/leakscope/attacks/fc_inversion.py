@@ -15,15 +15,15 @@ from torch import Tensor
 
 from leakscope.attack import Attack, Watch
 from leakscope.attacks.closed.linear.isolate import Isolated, isolate
-from leakscope.attacks.closed.linear.layers import first_linear, gradients, layer_inputs, normalised, to_pixels
+from leakscope.attacks.closed.linear.layer_inputs import first_linear, gradients, layer_inputs, normalise, to_pixels
 from leakscope.attacks.closed.linear.rows import least_squares, quotient
 from leakscope.errors import UnsuitableError
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.distances.distance import SquaredL2
-from leakscope.matching.labels.rules import Inferred, infer_labels
-from leakscope.matching.optimisers.first_order import Adam
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.labels import Inferred, infer_labels
+from leakscope.matching.optimisers import Adam
 from leakscope.matching.recipe import Recipe
-from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.replays import AsKnown
 from leakscope.types import Observation, Reconstruction, Status
 
 __all__ = ["PAPER", "FCInversion", "fc_inversion", "layer_inputs"]
@@ -58,7 +58,7 @@ class FCInversion(Attack):
         layer = first_linear(seen)
         weight, bias = gradients(seen, layer)
         if float(bias.abs().max()) == 0.0:
-            return _failed(seen, f"the bias gradient of {layer!r} is zero: nothing to divide by")
+            return _fail(seen, f"the bias gradient of {layer!r} is zero: nothing to divide by")
         estimate = quotient if self.combine == "best-row" else least_squares
         inputs = to_pixels(seen, estimate(weight, bias)[None])
         loss = _misfit(seen, layer, inputs)
@@ -71,7 +71,7 @@ class FCInversion(Attack):
         return Reconstruction(inputs, _label(seen), loss, status, (loss,), None, 1, (*notes, *remarks))
 
     def _mixture(self, seen: Observation, layer: str, inputs: Tensor) -> tuple[Status, tuple[str, ...]]:
-        """One quotient for several examples is none of them: that is no evidence that they are safe."""
+        """One quotient for several examples shows none of them, which does not prove that they are safe."""
         if seen.num_examples == 1:
             return Status.OK, ()
         if seen.num_examples is not None:
@@ -86,7 +86,7 @@ class FCInversion(Attack):
         )
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
-        """Relative distance of the layer's gradient from what the inputs explain, afresh."""
+        """Relative distance of the layer's gradient from what the inputs explain, computed again."""
         return _misfit(seen, first_linear(seen), reconstruction.inputs)
 
 
@@ -112,7 +112,7 @@ def _misfit(seen: Observation, layer: str, inputs: Tensor) -> float:
     For one input ‖G_W − g_b xᵀ‖/‖G_W‖. For several, the best coefficients Δ in [G_W, g_b] ≈ Δ [X, 1].
     """
     weight, bias = gradients(seen, layer)
-    received = normalised(seen, inputs).flatten(1)
+    received = normalise(seen, inputs).flatten(1)
     if len(inputs) == 1:
         gap = weight - torch.outer(bias, received[0])
         return float(gap.norm() / weight.norm().clamp_min(1e-30))
@@ -135,11 +135,11 @@ def _disagreement(seen: Observation, layer: str, inputs: Tensor) -> float:
     """What one input leaves unexplained of the entries that were not zeroed before sharing, relative to their norm."""
     weight, bias = gradients(seen, layer)
     left = (weight != 0) & (bias != 0)[:, None]
-    gap = (weight - torch.outer(bias, normalised(seen, inputs).flatten(1)[0])) * left
+    gap = (weight - torch.outer(bias, normalise(seen, inputs).flatten(1)[0])) * left
     return float(gap.norm() / (weight * left).norm().clamp_min(1e-30))
 
 
-def _failed(seen: Observation, reason: str) -> Reconstruction:
+def _fail(seen: Observation, reason: str) -> Reconstruction:
     low, high = seen.bounds or (0.0, 1.0)
     grey = torch.full((1, *seen.input_shape), (low + high) / 2, device=seen.device, dtype=seen.dtype)
     return Reconstruction(grey, None, float("nan"), Status.DIVERGED, notes=(*seen.notes, reason))

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from leakscope.errors import UsageError
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.distances.distance import SquaredL2
-from leakscope.matching.labels.rules import Inferred, RuleName
-from leakscope.matching.optimisers.first_order import Adam
-from leakscope.matching.optimisers.lbfgs import LBFGS
-from leakscope.matching.optimisers.schedules import linear
-from leakscope.matching.penalties.magnitudes import Clipping, Scaling
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.labels import Inferred, RuleName
+from leakscope.matching.optimisers import LBFGS, Adam, linear
+from leakscope.matching.penalties import Clipping, Scaling
 from leakscope.matching.problem import Stop
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import OneGradient
+from leakscope.matching.replays import OneGradient
 
 PAPER = "Geng et al.: Towards General Deep Leakage in Federated Learning, 2021, arXiv:2110.09074"
 

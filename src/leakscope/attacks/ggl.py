@@ -6,16 +6,13 @@ import os
 from typing import Literal
 
 from leakscope.errors import UsageError
-from leakscope.matching.candidates.latent import Latent, LatentMoments
-from leakscope.matching.candidates.prior_files import as_prior
-from leakscope.matching.distances.defended import PerTensor
-from leakscope.matching.distances.distance import Distance, SquaredL2
-from leakscope.matching.labels.rules import LastLayerSign
-from leakscope.matching.optimisers.evolution import CMAES
-from leakscope.matching.optimisers.first_order import Adam, Optimiser
-from leakscope.matching.penalties.penalty import Penalty
+from leakscope.matching.candidates import Latent, as_prior
+from leakscope.matching.distances import Distance, PerTensor, SquaredL2
+from leakscope.matching.labels import LastLayerSign
+from leakscope.matching.optimisers import CMAES, Adam, Optimiser
+from leakscope.matching.penalties import LatentMoments, Penalty
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.replays import AsKnown
 from leakscope.priors import Prior
 
 PAPER = (

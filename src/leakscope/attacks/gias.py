@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from leakscope.attack import Effort, Watch
-from leakscope.attacks.around import AroundMatching
 from leakscope.errors import UsageError
-from leakscope.matching.candidates.latent import LATENT, Latent, TunedWeights
-from leakscope.matching.candidates.prior_files import as_prior
-from leakscope.matching.distances.distance import Cosine
-from leakscope.matching.labels.rules import Inferred
-from leakscope.matching.optimisers.first_order import Adam
-from leakscope.matching.optimisers.schedules import three_drops
-from leakscope.matching.penalties.penalty import TotalVariation
+from leakscope.matching.candidates import LATENT, Latent, TunedWeights, as_prior
+from leakscope.matching.distances import Cosine
+from leakscope.matching.labels import Inferred
+from leakscope.matching.optimisers import Adam, three_drops
+from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.replays import AsKnown
+from leakscope.matching.wrapper import MatchingWrapper
 from leakscope.priors import Prior
 from leakscope.types import Observation, Reconstruction, Status
 
@@ -26,7 +24,7 @@ PAPER = "Jeon, Kim, Lee, Oh, Ok: Gradient Inversion with Generative Image Prior,
 
 
 @dataclass(frozen=True)
-class Gias(AroundMatching):
+class Gias(MatchingWrapper):
     """Two searches in turn: `search` for latents, then `weight_steps` for a generator per image."""
 
     prior: Prior
@@ -60,7 +58,7 @@ class Gias(AroundMatching):
             return found.reconstruction
         tuning = self._tuning(found.variables[LATENT])
         late = tuning.reconstruct(seen, seed, watch=_later(watch, self.search.steps))
-        return _joined(found.reconstruction, late)
+        return _join(found.reconstruction, late)
 
     def _tuning(self, latents: Tensor) -> GradientMatching:
         recipe = replace(
@@ -118,7 +116,7 @@ def _later(watch: Watch | None, steps: int) -> Watch | None:
     return None if watch is None else lambda step, images, distance: watch(steps + step, images, distance)
 
 
-def _joined(early: Reconstruction, late: Reconstruction) -> Reconstruction:
+def _join(early: Reconstruction, late: Reconstruction) -> Reconstruction:
     """The second search's result, unless it made the match worse."""
     history, evaluations = early.history + late.history, early.evaluations + late.evaluations
     if late.status is Status.OK and late.loss <= early.loss:

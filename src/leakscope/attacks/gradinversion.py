@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.distances.distance import SquaredL2
-from leakscope.matching.labels.rules import DistinctFirst
-from leakscope.matching.optimisers.first_order import Adam
-from leakscope.matching.optimisers.langevin import Langevin
-from leakscope.matching.optimisers.schedules import warm_cosine
-from leakscope.matching.penalties.batch_norm import BatchNormPrior
-from leakscope.matching.penalties.group import GroupConsistency
-from leakscope.matching.penalties.magnitudes import InputNorm
-from leakscope.matching.penalties.penalty import Penalty, TotalVariation
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.labels import DistinctFirst
+from leakscope.matching.optimisers import Adam, Langevin, warm_cosine
+from leakscope.matching.penalties import BatchNormPrior, GroupConsistency, InputNorm, Penalty, TotalVariation
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.replays import AsKnown
 
 PAPER = "Yin et al.: See through Gradients: Image Batch Recovery via GradInversion, CVPR 2021, arXiv:2104.07586"
 

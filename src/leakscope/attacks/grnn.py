@@ -8,17 +8,14 @@ from typing import Literal
 from torch import Tensor
 
 from leakscope.errors import UsageError, suggest
-from leakscope.matching.candidates.generators import TwoBranchGenerator
-from leakscope.matching.distances.distance import Distance
-from leakscope.matching.distances.wasserstein import SquaredPlusNorm, Wasserstein
-from leakscope.matching.labels.rules import Soft
-from leakscope.matching.optimisers.first_order import RMSprop
-from leakscope.matching.optimisers.schedules import falling_late
-from leakscope.matching.penalties.penalty import Penalty, TotalVariation
+from leakscope.matching.candidates import TwoBranchGenerator
+from leakscope.matching.distances import Distance, SquaredPlusNorm, Wasserstein
+from leakscope.matching.labels import Soft
+from leakscope.matching.optimisers import RMSprop, falling_late
+from leakscope.matching.penalties import Penalty, TotalVariation, Trial
 from leakscope.matching.presets import ScheduleName, by_schedule
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown
-from leakscope.matching.trial import Trial
+from leakscope.matching.replays import AsKnown
 
 PAPER = "Ren, Deng, Xie: GRNN: Generative Regression Neural Network, ACM TIST 2022, arXiv:2105.00529"
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 
 from leakscope.attack import Effort, Watch
-from leakscope.attacks.around import AroundMatching
 from leakscope.attacks.closed.pooling import read_pooled
 from leakscope.attacks.grnn import PAPER, grnn
 from leakscope.errors import UnsuitableError, UsageError
+from leakscope.matching.wrapper import MatchingWrapper
 from leakscope.types import Observation, Reconstruction, Status
 
 # A reading that does not explain the update is tried once more, by the other way.
@@ -17,7 +17,7 @@ _GRADIENT_FROM = (0.2, 0.5)
 
 
 @dataclass(frozen=True)
-class RefinedGrnn(AroundMatching):
+class RefinedGrnn(MatchingWrapper):
     """The generator first, for labels and a picture; then the network is read backwards through its max pooling.
 
     The second picture is kept where it explains the update better, by the same distance; else, and where the network

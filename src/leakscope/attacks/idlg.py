@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.distances.distance import SquaredL2
-from leakscope.matching.labels.rules import LastLayerSign
-from leakscope.matching.optimisers.lbfgs import LBFGS
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import SquaredL2
+from leakscope.matching.labels import LastLayerSign
+from leakscope.matching.optimisers import LBFGS
 from leakscope.matching.problem import Stop
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.replays import AsKnown
 
 PAPER = "Zhao, Mopuri, Bilen: iDLG: Improved Deep Leakage from Gradients, arXiv:2001.02610"
 

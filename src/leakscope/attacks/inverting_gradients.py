@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from leakscope.errors import UsageError, suggest
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.distances.distance import Cosine
-from leakscope.matching.labels.rules import Inferred
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.distances import Cosine
+from leakscope.matching.labels import Inferred
 from leakscope.matching.presets import ScheduleName, schedule_preset
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown, LocalSteps, OneGradient, Replay
+from leakscope.matching.replays import AsKnown, LocalSteps, OneGradient, Replay
 
 PAPER = "Geiping, Bauermeister, Dröge, Moeller: Inverting Gradients, NeurIPS 2020, arXiv:2003.14053"
 

@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 
 from leakscope import rng as random
 from leakscope.attack import Effort, Watch
-from leakscope.attacks.around import AroundMatching
 from leakscope.errors import UnsuitableError, UsageError, suggest
-from leakscope.matching.candidates.pixels import Pixels
-from leakscope.matching.candidates.transformed import Transformed, variable
-from leakscope.matching.candidates.transforms import TRANSFORMS, Transform
-from leakscope.matching.distances.distance import Cosine
-from leakscope.matching.labels.rules import Inferred
+from leakscope.matching.candidates import TRANSFORMS, Pixels, Transform, Transformed
+from leakscope.matching.candidates.transformed import variable
+from leakscope.matching.distances import Cosine
+from leakscope.matching.labels import Inferred
 from leakscope.matching.presets import ScheduleName, schedule_preset
 from leakscope.matching.recipe import GradientMatching, Recipe
-from leakscope.matching.replays.replay import AsKnown
+from leakscope.matching.replays import AsKnown
+from leakscope.matching.wrapper import MatchingWrapper
 from leakscope.types import Observation, Reconstruction, Status
 
 PAPER = (
@@ -33,7 +32,7 @@ _SLACK = 0.13
 
 
 @dataclass(frozen=True)
-class PolicyAware(AroundMatching):
+class PolicyAware(MatchingWrapper):
     """Tries every sign of the policy's magnitudes for `probe` steps, then runs the best one in full.
 
     The signs of several examples are first tried together, then one at a time: each example flips its own coin.
@@ -63,7 +62,7 @@ class PolicyAware(AroundMatching):
     def _signs(self, seen: Observation, seed: int) -> tuple[Chains, int, tuple[str, ...]]:
         """The chain of every example, or one for all; the evaluations it took; and what was tried."""
         trials = [
-            self._tried((policy,), seen, random.child_seed(seed, "probe", number))
+            self._try((policy,), seen, random.child_seed(seed, "probe", number))
             for number, policy in enumerate(self.hypotheses)
         ]
         best = min(range(len(trials)), key=lambda i: _rank(trials[i]))
@@ -79,14 +78,14 @@ class PolicyAware(AroundMatching):
         for example, place in itertools.product(range(count), range(len(chains[0]))):
             if not _has_sign(chains[0][place]):
                 continue
-            flipped = _flipped(chains, example, place)
-            trial = self._tried(flipped, seen, start)
+            flipped = _flip(chains, example, place)
+            trial = self._try(flipped, seen, start)
             spent, flips = spent + trial.evaluations, flips + 1
             if _rank(trial) < lowest:
                 chains, lowest = flipped, _rank(trial)
         return chains, spent, (*notes, f"then {flips} single signs of {count} examples, for as many steps each")
 
-    def _tried(self, chains: Chains, seen: Observation, seed: int) -> Reconstruction:
+    def _try(self, chains: Chains, seen: Observation, seed: int) -> Reconstruction:
         return replace(_with(self.search, chains), steps=self.probe).reconstruct(seen, seed)
 
 
@@ -110,7 +109,7 @@ def policy_aware(
     optimiser: signed Adam on the picture, plain Adam on the parameters, rate 0.1 with three drops.
     `parameter_rate` is the parameters' rate relative to the picture's.
     """
-    transforms = _parsed(policy)
+    transforms = _parse(policy)
     preset = schedule_preset(schedule, lr=lr, tv=tv, steps=steps)
     if not isinstance(probe, int) or probe < 1:
         raise UsageError(f"attack 'policy-aware' needs a whole number probe ≥ 1, got {probe!r}")
@@ -153,14 +152,14 @@ def _with(search: GradientMatching, chains: Chains) -> GradientMatching:
     return search.revised(lambda recipe: replace(recipe, candidate=Transformed(first, recipe.candidate, each)))
 
 
-def _parsed(policy: str | Sequence[str | Transform]) -> tuple[Transform, ...]:
+def _parse(policy: str | Sequence[str | Transform]) -> tuple[Transform, ...]:
     parts = policy.split("+") if isinstance(policy, str) else list(policy)
     if not parts:
         raise UsageError("policy-aware needs at least one transformation; use inverting-gradients without any")
-    return tuple(part if isinstance(part, Transform) else _named(part) for part in parts)
+    return tuple(part if isinstance(part, Transform) else _find_transform(part) for part in parts)
 
 
-def _named(text: str) -> Transform:
+def _find_transform(text: str) -> Transform:
     name, given, number = text.strip().partition("=")
     if name not in TRANSFORMS:
         raise UsageError(f"unknown transformation {name!r}.{suggest(name, TRANSFORMS)}")
@@ -184,7 +183,7 @@ def _around(transform: Transform, magnitude: float) -> Transform:
 
 def _signs(transforms: tuple[Transform, ...]) -> list[tuple[Transform, ...]]:
     """Every choice of signs for the magnitudes that have one."""
-    choices = [[item, _mirrored(item)] if _has_sign(item) else [item] for item in transforms]
+    choices = [[item, _mirror(item)] if _has_sign(item) else [item] for item in transforms]
     return [tuple(choice) for choice in itertools.product(*choices)]
 
 
@@ -192,25 +191,21 @@ def _has_sign(item: Transform) -> bool:
     return item.signed and any(value != 0 for value in item.start)
 
 
-def _flipped(chains: Chains, example: int, place: int) -> Chains:
+def _flip(chains: Chains, example: int, place: int) -> Chains:
     """`chains` with the sign of one operation of one example turned over."""
     own = chains[example]
-    turned = (*own[:place], _mirrored(own[place]), *own[place + 1 :])
+    turned = (*own[:place], _mirror(own[place]), *own[place + 1 :])
     return (*chains[:example], turned, *chains[example + 1 :])
 
 
-def _mirrored(item: Transform) -> Transform:
+def _mirror(item: Transform) -> Transform:
     flipped: Callable[[tuple[float, ...]], tuple[float, ...]] = lambda row: tuple(-value for value in row)  # noqa: E731
     return replace(item, start=flipped(item.start), low=flipped(item.high), high=flipped(item.low))
 
 
 def _rates(transforms: tuple[Transform, ...], rate: float) -> dict[str, float]:
     """Rates in proportion to each parameter's range: degrees and fractions must both move."""
-    return {
-        variable(place): rate * (item.high[0] - item.low[0])
-        for place, item in enumerate(transforms)
-        if item.start
-    }  # fmt: skip
+    return {variable(place): rate * (item.high[0] - item.low[0]) for place, item in enumerate(transforms) if item.start}
 
 
 def _rank(trial: Reconstruction) -> tuple[bool, float]:

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from leakscope import rng as random
 from leakscope.attack import Attack, Watch
-from leakscope.attacks.closed.recursive.chain import Chain, take_apart
 from leakscope.attacks.closed.recursive.descent import Descent, descend
-from leakscope.attacks.closed.recursive.ranks import LayerRank, RankReport, choose_top, padded, rank_report
+from leakscope.attacks.closed.recursive.layer_chain import LayerChain, take_apart
+from leakscope.attacks.closed.recursive.ranks import LayerRank, RankReport, choose_top, count_equations, rank_report
 from leakscope.attacks.closed.recursive.start import Start, binary_targets, from_bias, from_loss
 from leakscope.client import trainable
 from leakscope.errors import UnsuitableError
-from leakscope.matching.labels.rules import infer_labels
-from leakscope.matching.replays.replay import OneGradient, predict, scale_known
+from leakscope.matching.labels import infer_labels
+from leakscope.matching.replays import OneGradient, predict, scale_known
 from leakscope.types import Observation, Reconstruction, Status, Tensors
 
 __all__ = ["PAPER", "RGAP", "LayerRank", "RankReport", "rank_report", "rgap"]
@@ -72,7 +72,7 @@ class RGAP(Attack):
         tensors = {name: value.double() for name, value in OneGradient().target(seen).items()}
         starts = _starts(seen, chain, tensors, top)
         if not starts:
-            return _failed(seen, "no input of the last layer explains its gradient: it was changed before sharing")
+            return _fail(seen, "no input of the last layer explains its gradient: it was changed before sharing")
         found = [_way_down(seen, chain, tensors, start, top) for start in _promising(chain, tensors, starts, top)]
         best = min(one.loss if one.loss == one.loss else float("inf") for one in found)
         chosen = min(found, key=lambda one: one.preference(best, seen.bounds))
@@ -83,7 +83,7 @@ class RGAP(Attack):
         )
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
-        """Relative distance of the replayed gradient from the observed one, afresh."""
+        """Relative distance of the replayed gradient from the observed one, computed again."""
         targets = reconstruction.targets
         if targets is None:
             return float("nan")
@@ -91,7 +91,7 @@ class RGAP(Attack):
 
 
 def rgap() -> RGAP:
-    """Recursive closed form, as published but for the root finder and the start at a bias."""
+    """Recursive closed form, as published except for the root finder and the start at a bias."""
     return RGAP()
 
 
@@ -103,7 +103,7 @@ def _check_single(seen: Observation) -> None:
         )
 
 
-def _check_scale(seen: Observation, chain: Chain, top: int) -> None:
+def _check_scale(seen: Observation, chain: LayerChain, top: int) -> None:
     """Without a shared bias the length of the gradient matters, and a delta of unknown rate has none."""
     if _scaleless(seen) and f"{chain.blocks[top].name}.bias" not in seen.update.tensors:
         raise UnsuitableError(
@@ -116,7 +116,7 @@ def _scaleless(seen: Observation) -> bool:
     return not scale_known(seen)
 
 
-def _starts(seen: Observation, chain: Chain, tensors: Tensors, top: int) -> list[Start]:
+def _starts(seen: Observation, chain: LayerChain, tensors: Tensors, top: int) -> list[Start]:
     block = chain.blocks[top]
     weight, bias = tensors[f"{block.name}.weight"], tensors.get(f"{block.name}.bias")
     if not bool(weight.any()):
@@ -126,17 +126,17 @@ def _starts(seen: Observation, chain: Chain, tensors: Tensors, top: int) -> list
     return [from_bias(weight, bias)] if bool(bias.any()) else []
 
 
-def _promising(chain: Chain, tensors: Tensors, starts: list[Start], top: int) -> list[Start]:
+def _promising(chain: LayerChain, tensors: Tensors, starts: list[Start], top: int) -> list[Start]:
     """Starts whose first layer on the way down fits; a wrong sign or label shows there at once."""
     if len(starts) == 1 or top == 0:
         return starts
     fits = [descend(chain, tensors, start, top=top, layers=1).residual for start in starts]
-    # Equals are told apart below by the whole gradient: rounding alone is no difference.
+    # Equals are told apart below by the whole gradient: rounding alone makes no difference.
     limit = TWINS * max(min(fits), 1e-6)
     return [start for start, fit in zip(starts, fits, strict=True) if fit <= limit]
 
 
-def _way_down(seen: Observation, chain: Chain, tensors: Tensors, start: Start, top: int) -> _Found:
+def _way_down(seen: Observation, chain: LayerChain, tensors: Tensors, start: Start, top: int) -> _Found:
     descent = descend(chain, tensors, start, top=top)
     inputs = descent.values.reshape(1, *seen.input_shape).to(seen.dtype)
     options = [start.target] if start.target is not None else _targets(seen)
@@ -185,14 +185,15 @@ def _status(seen: Observation, found: _Found, seed: int) -> Status:
     return Status.OK if worst < CLEARLY * chance else Status.DIVERGED
 
 
-def _rank_notes(found: _Found, chain: Chain, top: int) -> tuple[str, ...]:
-    report = RankReport(tuple(padded(block, solved.rank) for block, solved in found.descent.layers))
+def _rank_notes(found: _Found, chain: LayerChain, top: int) -> tuple[str, ...]:
+    report = RankReport(tuple(count_equations(block, solved.rank) for block, solved in found.descent.layers))
     begun = f"closed form from {chain.blocks[top].name!r} down"
     short = [layer for layer in report.layers if layer.verdict == "deficient"]
     ranks = (
-        tuple(f"least-norm solution at {layer}" for layer in short) if short
+        tuple(f"least-norm solution at {layer}" for layer in short)
+        if short
         else ("rank analysis: every layer is determined",)
-    )  # fmt: skip
+    )
     return (begun, *ranks, *(note for _block, solved in found.descent.layers for note in solved.notes))
 
 
@@ -205,7 +206,7 @@ def _twin_notes(chosen: _Found, found: list[_Found], best: float) -> tuple[str, 
     return (f"the gradient does not tell this input from one with last features {scales} times as large",)
 
 
-def _failed(seen: Observation, reason: str) -> Reconstruction:
+def _fail(seen: Observation, reason: str) -> Reconstruction:
     low, high = seen.bounds or (0.0, 1.0)
     grey = torch.full((1, *seen.input_shape), (low + high) / 2, device=seen.device, dtype=seen.dtype)
     return Reconstruction(grey, None, float("nan"), Status.DIVERGED, notes=(*seen.notes, reason))

@@ -26,7 +26,7 @@ from leakscope.audits.specs import AttackCellSpec, CellSpec, TrainingCellSpec
 from leakscope.audits.subject import Subject
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import measure_utility
-from leakscope.matching.lockstep import LOCKSTEP_BYTES
+from leakscope.matching.problem import LOCKSTEP_BYTES
 from leakscope.registry import attack_from_spec, defence_from_spec
 from leakscope.report.schema import Settings
 from leakscope.runner import CellOutcome, limits

@@ -50,7 +50,7 @@ def train(
     Example: leakscope prior train --data fashion-mnist --out prior.safetensors
     """
     from leakscope.errors import UsageError
-    from leakscope.matching.candidates.prior_files import save_prior
+    from leakscope.matching.candidates import save_prior
     from leakscope.priors import Trainer, TrainingSettings
 
     if out.exists():
@@ -92,12 +92,12 @@ def show(
 
     from leakscope import rng
     from leakscope.files import private_folder, save_images
-    from leakscope.matching.candidates.prior_files import load_prior
+    from leakscope.matching.candidates import load_prior
 
     loaded = load_prior(prior)
-    fit_plan = loaded.at(loaded.image_shape or (3, size, size), like=torch.empty(0))
+    sized = loaded.at(loaded.image_shape or (3, size, size), like=torch.empty(0))
     with torch.no_grad():
-        images = fit_plan.decode(fit_plan.sample(count, rng.generator(seed, "prior", "show")))
+        images = sized.decode(sized.sample(count, rng.generator(seed, "prior", "show")))
     typer.echo(f"{loaded!r}: {loaded.about}")
     for path in save_images(private_folder(out), images):
         typer.echo(f"image: {path}")

@@ -3,7 +3,8 @@
     minimise over x:   Σ_k γ_k · D_k(g_k(x[members_k]), t_k) + penalties
 
 A part is one update with a global model of its own. The usual problem has one part that covers all
-examples; an example that several parts share is one variable.
+examples; an example that several parts share is one variable. `PlainRoute` gives value and gradient for every network,
+loss and replay, by a second-order graph.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from leakscope.matching.candidates.pixels import Candidate
-from leakscope.matching.distances.distance import Distance
-from leakscope.matching.labels.soft import probabilities
-from leakscope.matching.optimisers.first_order import Optimiser
-from leakscope.matching.penalties.penalty import Penalty
-from leakscope.matching.replays.replay import Replay
-from leakscope.matching.routes import PlainRoute
-from leakscope.matching.variables import Variables
+from leakscope.client import second_derivative, trainable
+from leakscope.matching.candidates import Candidate, Variables
+from leakscope.matching.distances import Distance
+from leakscope.matching.distances.distance import Grouped
+from leakscope.matching.labels.last_layer import probabilities
+from leakscope.matching.optimisers import Optimiser
+from leakscope.matching.penalties import Penalty
+from leakscope.matching.replays import Replay, predict
 from leakscope.types import Observation
 
 Keep = Literal["best", "last"]
+
+# Gradients of all groups are held at once; beyond this the groups run in turns.
+LOCKSTEP_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -106,3 +110,87 @@ def plain_distance(problem: Problem, images: Tensor, targets: Tensor, *, victim:
         value, _leaves = plain.distance_at(own[0], own[1], goal, create_graph=False)
         values.append(part.weight * value.detach())
     return torch.stack(values).sum()
+
+
+@dataclass(frozen=True)
+class Match:
+    """Distance per group and its derivative in the images and, where soft, in the targets."""
+
+    distance: Tensor
+    images: Tensor
+    targets: Tensor | None
+
+
+@dataclass(frozen=True)
+class PlainRoute:
+    """Differentiate the replayed update with a second-order graph, group by group."""
+
+    seen: Observation
+    replay: Replay
+    distance: Distance
+
+    def __call__(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:
+        """Evaluate every group."""
+        rows = [self._match_one(images[g], targets[g], select_group(target, g)) for g in range(len(images))]
+        soft = targets.is_floating_point()
+        return Match(
+            torch.stack([row[0] for row in rows]),
+            torch.stack([row[1] for row in rows]),
+            torch.stack([row[2] for row in rows if row[2] is not None]) if soft else None,
+        )
+
+    def measure(self, images: Tensor, targets: Tensor, target: Grouped) -> Tensor:
+        """Replay every group without a second-order graph."""
+        rows = [
+            self.distance_at(images[g], targets[g], select_group(target, g), create_graph=False)[0].detach()
+            for g in range(len(images))
+        ]
+        return torch.stack(rows)
+
+    def _match_one(self, images: Tensor, targets: Tensor, target: Grouped) -> tuple[Tensor, Tensor, Tensor | None]:
+        with torch.enable_grad(), second_derivative():
+            value, leaves = self.distance_at(images, targets, target, create_graph=True)
+            grads = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+        return value.detach(), grads[0], grads[1] if len(grads) > 1 else None
+
+    def distance_at(
+        self, images: Tensor, targets: Tensor, target: Grouped, *, create_graph: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Distance of one group, and the leaves it can be differentiated by."""
+        parameters = {k: v.detach().requires_grad_() for k, v in trainable(self.seen.model).items()}
+        leaves = [images.detach().requires_grad_(create_graph)]
+        if targets.is_floating_point():
+            leaves.append(targets.detach().requires_grad_(create_graph))
+        labels = leaves[1] if len(leaves) > 1 else targets
+        found = predict(self.replay, self.seen, parameters, leaves[0], labels, create_graph=create_graph)
+        return self.distance.value({name: found[name][None] for name in target}, target)[0], leaves
+
+
+def select_group(target: Grouped, group: int) -> dict[str, Tensor]:
+    """One group's tensors, still with an axis of groups."""
+    return {name: value[group : group + 1] for name, value in target.items()}
+
+
+def lockstep_chunks(seen: Sequence[Observation], counts: list[int], restarts: int) -> list[list[int]]:
+    """Places of victims that can run together: same model object, names, kind, size; and memory."""
+    chunks: dict[tuple[object, ...], list[list[int]]] = {}
+    for place, (one, count) in enumerate(zip(seen, counts, strict=True)):
+        told = (one.bounds, one.input_shape, one.update.kind, one.local, one.order, tuple(one.update.tensors))
+        key = (id(one.model), id(one.loss), *told, count)
+        room = max(1, LOCKSTEP_BYTES // (_bytes_per_group(one, count) * restarts))
+        rows = chunks.setdefault(key, [[]])
+        if len(rows[-1]) >= room:
+            rows.append([])
+        rows[-1].append(place)
+    return [row for rows in chunks.values() for row in rows]
+
+
+def count_parameters(seen: Observation) -> int:
+    """Numbers that the network can learn."""
+    return sum(value.numel() for value in trainable(seen.model).values())
+
+
+def _bytes_per_group(seen: Observation, count: int) -> int:
+    """Gradient, target, direction and their transforms, plus the activations of `count` examples."""
+    activations = count * 600 * int(torch.tensor(seen.input_shape).prod())
+    return seen.dtype.itemsize * (6 * count_parameters(seen) + activations)

@@ -13,18 +13,17 @@ from torch import Tensor
 from leakscope import rng as random
 from leakscope.attack import Attack, Effort, Watch
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.candidates.pixels import Candidate
-from leakscope.matching.distances.distance import Denoised, Direction, Distance
-from leakscope.matching.engine import Outcome, run
-from leakscope.matching.labels.rules import LabelRule, count_examples, resolve_all
-from leakscope.matching.lockstep import count_parameters, lockstep_chunks
-from leakscope.matching.optimisers.first_order import Optimiser
-from leakscope.matching.penalties.penalty import Penalty
-from leakscope.matching.problem import Keep, Part, Problem, Stop
-from leakscope.matching.replays.replay import Replay, gradient_factor, scale_known
-from leakscope.matching.routes import PlainRoute
-from leakscope.matching.variables import Variables, stack_groups
-from leakscope.matching.verdict import Found, best_group, better_of, distance_of_zero, judge
+from leakscope.matching.candidates import Candidate, Variables
+from leakscope.matching.candidates.pixels import stack_groups
+from leakscope.matching.distances import Denoised, Direction, Distance
+from leakscope.matching.engine import Found, Outcome, best_group, better_of, distance_of_zero, judge, run
+from leakscope.matching.labels import LabelRule
+from leakscope.matching.labels.rules import count_examples, resolve_all
+from leakscope.matching.optimisers import Optimiser
+from leakscope.matching.penalties import Penalty
+from leakscope.matching.problem import Keep, Part, PlainRoute, Problem, Stop, count_parameters, lockstep_chunks
+from leakscope.matching.replays import Replay, scale_known
+from leakscope.matching.replays.replay import gradient_factor
 from leakscope.types import Knowledge, Observation, Reconstruction, Status
 
 
@@ -146,7 +145,7 @@ class GradientMatching(Attack):
             targets = reconstruction.targets
         if targets is None:
             targets = torch.zeros(len(reconstruction.inputs), dtype=torch.long, device=seen.device)
-        distance, target = self._measured(seen)
+        distance, target = self._measure(seen)
         plain = PlainRoute(seen, self.recipe.replay, distance)
         return float(plain.distance_at(reconstruction.inputs, targets, target, create_graph=False)[0].detach())
 
@@ -180,7 +179,7 @@ class GradientMatching(Attack):
             for row, i in enumerate(pending):
                 again = self._pick(outcome, row, seen[i])
                 found[i] = better_of(found[i], again) if i in found else again
-            pending = [i for i, one in found.items() if self._unsolved(one.reconstruction)]
+            pending = [i for i, one in found.items() if self._is_unsolved(one.reconstruction)]
             if not pending:
                 break
         unsolved = f"no start came below {self.solved:g} of its starting distance"
@@ -189,7 +188,7 @@ class GradientMatching(Attack):
             for i, one in found.items()
         ]
 
-    def _unsolved(self, reconstruction: Reconstruction) -> bool:
+    def _is_unsolved(self, reconstruction: Reconstruction) -> bool:
         stuck = reconstruction.loss > self.solved * reconstruction.history[0]
         return reconstruction.status is not Status.OK or stuck
 
@@ -236,11 +235,11 @@ class GradientMatching(Attack):
         count = self._count(seen)
         said = (*seen.notes, *self.recipe.labels.describe(seen, count))
         found = best_group(outcome, range(victim * self.restarts, (victim + 1) * self.restarts), said)
-        nothing = distance_of_zero(*self._measured(seen))
+        nothing = distance_of_zero(*self._measure(seen))
         status, remarks = judge(seen, found.reconstruction, assumed=count, nothing=nothing)
         return found.ending(status, *remarks)
 
-    def _measured(self, seen: Observation) -> tuple[Distance, dict[str, Tensor]]:
+    def _measure(self, seen: Observation) -> tuple[Distance, dict[str, Tensor]]:
         """The distance and the one group of observed tensors it measures from."""
         matched = self.recipe.matched(seen)
         target = {name: value[None] for name, value in self.recipe.replay.target(matched).items()}

@@ -15,7 +15,7 @@ from leakscope.types import Batch
 Network = Callable[..., nn.Sequential]
 
 
-def _drawn(network: nn.Sequential, seed: int) -> nn.Sequential:
+def _draw(network: nn.Sequential, seed: int) -> nn.Sequential:
     rng = generator(seed, "pooled", "weights")
     with torch.no_grad():
         for weight in network.parameters():
@@ -34,7 +34,7 @@ def network() -> Network:
             layers += [nn.Conv2d(channels, wide, 3), activation or nn.Sigmoid(), nn.MaxPool2d(2)]
             channels, side = wide, (side - 2) // 2
         layers += [nn.Flatten(), nn.Linear(channels * side * side, 32), nn.Sigmoid(), nn.Linear(32, 4)]
-        return _drawn(nn.Sequential(*layers), seed)
+        return _draw(nn.Sequential(*layers), seed)
 
     return build
 

@@ -7,27 +7,27 @@ import torch
 from torch.nn import functional
 
 from leakscope.attacks.closed.pooling.belief import Belief
-from leakscope.attacks.closed.pooling.blocks import Block, take_apart
-from leakscope.attacks.closed.pooling.evidence import Known, gradient_rows
 from leakscope.attacks.closed.pooling.exact import exact
+from leakscope.attacks.closed.pooling.gradient_evidence import BlockFacts, gradient_rows
+from leakscope.attacks.closed.pooling.pooled_blocks import PooledBlock, take_apart
 from leakscope.attacks.closed.pooling.smoothness import natural
 from leakscope.rng import generator, normal_like
 from tiny import seen_of
 
 
 @pytest.fixture
-def second(network, private) -> Block:
+def second(network, private) -> PooledBlock:
     """Twelve filters on 6 × 6 × 6 features: 648 equations from the gradient and 48 maxima, for 216 numbers."""
     return take_apart(seen_of(network(14, blocks=2), private(14), scenario="C"))[0][1]
 
 
 @pytest.fixture
-def first(network, private) -> Block:
+def first(network, private) -> PooledBlock:
     """Six filters on 7 × 7 pixels, of which the last row and column reach no window."""
     return take_apart(seen_of(network(7, seed=1), private(7), scenario="C"))[0][0]
 
 
-def _problem(block: Block, *, seed: int = 2) -> tuple[torch.Tensor, Known, Belief]:
+def _problem(block: PooledBlock, *, seed: int = 2) -> tuple[torch.Tensor, BlockFacts, Belief]:
     """A true input, what would be known of it, and a belief a little off that has its winners right."""
     prior = natural(block.shape, (0.0, 1.0), like=block.weight)
     truth = prior.sample(1, generator(seed, "truth"), bounds=(0.0, 1.0)).flatten()
@@ -36,11 +36,11 @@ def _problem(block: Block, *, seed: int = 2) -> tuple[torch.Tensor, Known, Belie
     signal = normal_like(entries[..., 0], generator(seed, "signal"))
     gradient = torch.stack([gradient_rows(block, s[:, None] * o) @ truth for s, o in zip(signal, odds, strict=True)])
     off = truth + 1e-3 * normal_like(truth, generator(seed, "off"))
-    known = Known(entries.amax(2), signal, gradient, torch.zeros_like(signal))
+    known = BlockFacts(entries.amax(2), signal, gradient, torch.zeros_like(signal))
     return truth, known, Belief(off, 1e-6 * torch.eye(len(truth)).double(), odds)
 
 
-def _seen(block: Block, belief: Belief) -> torch.Tensor:
+def _seen(block: PooledBlock, belief: Belief) -> torch.Tensor:
     """Which inputs are in the patch of at least one winner: the others are in no equation."""
     places = block.columns[:, block.windows.gather(1, belief.odds.argmax(2).T)]
     return torch.zeros(block.inputs, dtype=torch.bool).index_fill(0, places.flatten(), True)

@@ -24,9 +24,12 @@ def test_moments_and_odds_are_those_of_draws_with_that_maximum():
     for largest in (-0.5, 0.5, 1.5):
         kept = _rejected(mean, covariance, largest, 0.02)
         found = known_maximum(
-            mean[None], covariance[None], largest=torch.tensor([largest]).double(),
-            hints=torch.zeros(1, 4).double(), tolerance=_SHARP,
-        )  # fmt: skip
+            mean[None],
+            covariance[None],
+            largest=torch.tensor([largest]).double(),
+            hints=torch.zeros(1, 4).double(),
+            tolerance=_SHARP,
+        )
         shares = torch.bincount(kept.argmax(1), minlength=4) / len(kept)
         assert torch.allclose(found.scores.softmax(1)[0], shares.double(), atol=0.03)
         assert torch.allclose(found.mean[0], kept.mean(0), atol=0.04)
@@ -56,9 +59,12 @@ def test_a_maximum_far_in_the_tail_gives_finite_moments():
 def test_a_maximum_that_is_hardly_known_changes_its_own_window_alone():
     mean, covariance = torch.zeros(2, 4).double(), torch.eye(4).double().expand(2, 4, 4)
     found = known_maximum(
-        mean, covariance, largest=torch.tensor([3.0, 3.0]).double(), hints=torch.zeros(2, 4).double(),
+        mean,
+        covariance,
+        largest=torch.tensor([3.0, 3.0]).double(),
+        hints=torch.zeros(2, 4).double(),
         tolerance=torch.tensor([1e-3, 1e6]).double(),
-    )  # fmt: skip
+    )
     assert float(found.mean[0].max()) > 0.6
     assert float(found.mean[1].abs().max()) < 0.05
     assert torch.allclose(found.covariance[1], covariance[1], atol=0.1)

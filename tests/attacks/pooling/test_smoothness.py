@@ -50,7 +50,7 @@ def test_flat_places_are_expected_to_stay_flat_and_busy_ones_busy():
     prior = natural((1, 12, 12), (0.0, 1.0), like=_LIKE)
     image = torch.full((12, 12), 0.45).double()
     image[8:, 8:] += 0.3 * ((torch.arange(4)[:, None] + torch.arange(4)) % 2)
-    adapted = prior.adapted(image.flatten(), torch.zeros(144, 144).double())
+    adapted = prior.adapt(image.flatten(), torch.zeros(144, 144).double())
     detail = adapted.detail.reshape(12, 12)
     assert float(detail[:4, :4].min()) > 1 > float(detail[9:, 9:].max())
     assert torch.equal(prior.detail, torch.ones_like(prior.detail))

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from leakscope.matching.candidates.generators import TwoBranchGenerator
-from leakscope.matching.candidates.latent import Latent, LatentMoments, TunedWeights
-from leakscope.matching.candidates.patterned import Patterned
-from leakscope.matching.candidates.pixels import Candidate, Pixels
+from leakscope.matching.candidates.latent import LATENT, Latent, TunedWeights, as_prior, load_prior, save_prior
+from leakscope.matching.candidates.patterned import Pattern, Patterned
+from leakscope.matching.candidates.pixels import Candidate, Pixels, Variables
 from leakscope.matching.candidates.transformed import Transformed
+from leakscope.matching.candidates.transforms import TRANSFORMS, Transform
 
 __all__ = [
+    "LATENT",
+    "TRANSFORMS",
     "Candidate",
     "Latent",
-    "LatentMoments",
+    "Pattern",
     "Patterned",
     "Pixels",
+    "Transform",
     "Transformed",
     "TunedWeights",
     "TwoBranchGenerator",
+    "Variables",
+    "as_prior",
+    "load_prior",
+    "save_prior",
 ]

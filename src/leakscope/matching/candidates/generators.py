@@ -15,9 +15,8 @@ from torch.nn import functional
 
 from leakscope import rng as random
 from leakscope.errors import UnsuitableError
-from leakscope.matching.candidates.pixels import Candidate
-from leakscope.matching.labels.soft import probabilities
-from leakscope.matching.variables import FIXED, Variables
+from leakscope.matching.candidates.pixels import FIXED, Candidate, Variables
+from leakscope.matching.labels.last_layer import probabilities
 from leakscope.types import Observation
 
 LATENT = f"{FIXED}latent"
@@ -46,14 +45,14 @@ class TwoBranchGenerator(Candidate):
         first, classes = 2 * widths[0], seen.num_classes
         found: Variables = {
             LATENT: random.normal((count, self.latent), rng, like=like),
-            "label.weight": _drawn((classes, self.latent), self.latent, rng, like),
-            "label.bias": _drawn((classes,), self.latent, rng, like),
+            "label.weight": _draw((classes, self.latent), self.latent, rng, like),
+            "label.bias": _draw((classes,), self.latent, rng, like),
             # PyTorch counts the outputs of a transposed convolution as its fan-in.
-            "stem.weight": _drawn((self.latent, first, 4, 4), first * 16, rng, like),
-            "stem.bias": _drawn((first,), first * 16, rng, like),
+            "stem.weight": _draw((self.latent, first, 4, 4), first * 16, rng, like),
+            "stem.bias": _draw((first,), first * 16, rng, like),
         }
         for block, (inner, outer) in enumerate(pairwise(widths)):
-            found[f"up{block}.weight"] = _drawn((2 * outer, inner, 3, 3), inner * 9, rng, like)
+            found[f"up{block}.weight"] = _draw((2 * outer, inner, 3, 3), inner * 9, rng, like)
             found[f"up{block}.scale"] = like.new_ones(2 * outer)
             found[f"up{block}.shift"] = like.new_zeros(2 * outer)
         return found
@@ -64,13 +63,13 @@ class TwoBranchGenerator(Candidate):
         groups = len(latent)
         # Groups are side by side as channels: one grouped convolution serves all of them.
         features = torch.einsum("gnz,gzchw->ngchw", latent, variables["stem.weight"])
-        features = _gated(features + variables["stem.bias"][None, :, :, None, None])
+        features = _gate(features + variables["stem.bias"][None, :, :, None, None])
         for block in range(len(self.widths(seen)) - 1):
             weight, scale, shift = (variables[f"up{block}.{part}"] for part in ("weight", "scale", "shift"))
             features = functional.interpolate(features.flatten(1, 2), scale_factor=2, mode="nearest")
             features = functional.conv2d(features, weight.flatten(0, 1), padding=1, groups=groups)
             features = functional.batch_norm(features, None, None, scale.flatten(), shift.flatten(), training=True)
-            features = _gated(features.unflatten(1, (groups, -1)))
+            features = _gate(features.unflatten(1, (groups, -1)))
         low, high = seen.bounds or (0.0, 1.0)
         # Contiguous: a group taken out later must give the very same numbers.
         return low + (high - low) * features.transpose(0, 1).sigmoid().contiguous()
@@ -87,12 +86,12 @@ class TwoBranchGenerator(Candidate):
 
     def widths(self, seen: Observation) -> list[int]:
         """Channels after the stem and after every block, for the shape of `seen`."""
-        side = checked_side(seen)
+        side = check_side(seen)
         blocks = round(math.log2(side // SMALLEST_SIDE))
         return [*(self.width * 2**block for block in reversed(range(blocks + 1))), seen.input_shape[0]]
 
 
-def checked_side(seen: Observation) -> int:
+def check_side(seen: Observation) -> int:
     """The side of square images of a power of two; anything else is refused with the nearest sizes."""
     shape = seen.input_shape
     if len(shape) != 3 or shape[1] != shape[2]:
@@ -116,12 +115,12 @@ def checked_side(seen: Observation) -> int:
     return side
 
 
-def _drawn(shape: tuple[int, ...], fan_in: int, rng: Generator, like: Tensor) -> Tensor:
+def _draw(shape: tuple[int, ...], fan_in: int, rng: Generator, like: Tensor) -> Tensor:
     """U(−1/√fan_in, 1/√fan_in): PyTorch's default for weights and biases."""
     return (2 * random.uniform(shape, rng, like=like) - 1) / math.sqrt(fan_in)
 
 
-def _gated(features: Tensor) -> Tensor:
+def _gate(features: Tensor) -> Tensor:
     """First half of the channels times the sigmoid of the second, [n, groups, channels, …]."""
     values, gates = features.chunk(2, dim=2)
     return values * gates.sigmoid()

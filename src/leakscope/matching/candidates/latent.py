@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -10,11 +12,10 @@ from torch import Generator, Tensor
 from torch.func import vmap
 
 from leakscope import rng as random
-from leakscope.matching.candidates.pixels import Candidate
-from leakscope.matching.penalties.penalty import Penalty
-from leakscope.matching.trial import Trial
-from leakscope.matching.variables import FIXED, Variables
-from leakscope.priors import Prior
+from leakscope.errors import UsageError
+from leakscope.files import read_tensors, write_tensors
+from leakscope.matching.candidates.pixels import FIXED, Candidate, Variables
+from leakscope.priors import Prior, describe, recognise, smooth_prior
 from leakscope.types import Observation
 
 LATENT = "latent"
@@ -37,7 +38,7 @@ class Latent(Candidate):
     def start(self, seen: Observation, count: int, rng: Generator) -> Variables:
         """One latent for each example."""
         like = _like(seen)
-        shape = (count, *fitted(self.prior, seen).latent_shape)
+        shape = (count, *fit_prior(self.prior, seen).latent_shape)
         if self.begin == "mean":
             return {LATENT: like.new_zeros(shape)}
         draw = random.uniform if self.begin == "uniform" else random.normal
@@ -46,8 +47,8 @@ class Latent(Candidate):
     def decode(self, seen: Observation, variables: Variables) -> Tensor:
         """Decode all groups' latents at once."""
         latents = self.latents(variables)
-        images = fitted(self.prior, seen).decode(latents.flatten(0, 1))
-        return _ranged(seen, images).unflatten(0, latents.shape[:2])
+        images = fit_prior(self.prior, seen).decode(latents.flatten(0, 1))
+        return _rescale(seen, images).unflatten(0, latents.shape[:2])
 
     def latents(self, variables: Variables) -> Tensor:
         """What the decoder is fed."""
@@ -64,41 +65,24 @@ class TunedWeights(Candidate):
 
     def start(self, seen: Observation, count: int, rng: Generator) -> Variables:
         """The prior's own weights for each example, beside its latent."""
-        own = fitted(self.prior, seen).weights
+        own = fit_prior(self.prior, seen).weights
         copies = {_WEIGHT + name: value.expand(count, *value.shape).clone() for name, value in own.items()}
         return {KEPT_LATENT: self.latents.clone(), **copies}
 
     def decode(self, seen: Observation, variables: Variables) -> Tensor:
         """Decode each latent with its own weights."""
-        latents, prior = variables[KEPT_LATENT], fitted(self.prior, seen)
+        latents, prior = variables[KEPT_LATENT], fit_prior(self.prior, seen)
         weights = {name: variables[_WEIGHT + name].flatten(0, 1) for name in prior.weights}
-        images = _each_decoded(prior, latents.flatten(0, 1), weights)
-        return _ranged(seen, images).unflatten(0, latents.shape[:2])
+        images = _decode_each(prior, latents.flatten(0, 1), weights)
+        return _rescale(seen, images).unflatten(0, latents.shape[:2])
 
 
-@dataclass(frozen=True)
-class LatentMoments(Penalty):
-    """KL(N(μ, σ²) ‖ N(0, 1)) of each latent's own mean and variance: keeps it typical of the prior.
-
-    −½ (1 + log σ² − μ² − σ²), summed over the examples.
-    """
-
-    weight: float = 0.1
-    relative: bool = False
-
-    def value(self, trial: Trial) -> Tensor:
-        """Return the divergence per group."""
-        latents = trial.variables[LATENT].flatten(2)
-        mean, variance = latents.mean(2), latents.var(2, correction=0)
-        return 0.5 * (mean.square() + variance - 1 - variance.clamp_min(1e-12).log()).sum(1)
-
-
-def fitted(prior: Prior, seen: Observation) -> Prior:
+def fit_prior(prior: Prior, seen: Observation) -> Prior:
     """The prior for the inputs behind `seen`, or UnsuitableError where it makes other images."""
     return prior.at(seen.input_shape, like=_like(seen))
 
 
-def _each_decoded(prior: Prior, latents: Tensor, weights: Variables) -> Tensor:
+def _decode_each(prior: Prior, latents: Tensor, weights: Variables) -> Tensor:
     if len(latents) == 1:
         # One image needs no batched kernels, which are slower.
         return prior.decode(latents, {name: value[0] for name, value in weights.items()})
@@ -106,7 +90,7 @@ def _each_decoded(prior: Prior, latents: Tensor, weights: Variables) -> Tensor:
     return together(latents, weights)
 
 
-def _ranged(seen: Observation, images: Tensor) -> Tensor:
+def _rescale(seen: Observation, images: Tensor) -> Tensor:
     """Images of a prior, which are in [0, 1], in the range of the data under attack."""
     low, high = seen.bounds or (0.0, 1.0)
     return images if (low, high) == (0.0, 1.0) else low + (high - low) * images
@@ -114,3 +98,37 @@ def _ranged(seen: Observation, images: Tensor) -> Tensor:
 
 def _like(seen: Observation) -> Tensor:
     return torch.empty(0, device=seen.device, dtype=seen.dtype)
+
+
+SMOOTH = "smooth"
+
+
+def load_prior(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> Prior:
+    """Read a prior that `save_prior` wrote, or the decoder of a tiny latent autoencoder.
+
+    Raises:
+        BadInputError: The file is damaged or holds something else.
+    """
+    tensors, metadata = read_tensors(path, budget_mb=budget_mb)
+    return recognise(tensors, metadata, name=Path(path).name)
+
+
+def save_prior(path: str | os.PathLike[str], prior: Prior) -> Path:
+    """Write a trained prior as safetensors with its architecture; whole or not at all."""
+    tensors, metadata = describe(prior)
+    return write_tensors(path, tensors, metadata)
+
+
+def as_prior(value: Prior | str | os.PathLike[str] | None, *, attack: str) -> Prior:
+    """The prior that an option names: a value, "smooth", or a file."""
+    if isinstance(value, Prior):
+        return value
+    if value == SMOOTH:
+        return smooth_prior()
+    if value is None or not isinstance(value, str | os.PathLike):
+        raise UsageError(
+            f"attack {attack!r} needs prior=…, got {value!r}; train one with "
+            "'leakscope prior train --data fashion-mnist --out prior.safetensors' and pass prior=prior.safetensors, "
+            "or pass prior=smooth, which needs no training"
+        )
+    return load_prior(value)

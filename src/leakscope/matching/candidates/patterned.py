@@ -13,8 +13,7 @@ from torch import Generator, Tensor
 
 from leakscope import rng as random
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.candidates.pixels import Candidate, Pixels
-from leakscope.matching.variables import Variables
+from leakscope.matching.candidates.pixels import Candidate, Pixels, Variables
 from leakscope.types import Observation
 
 Pattern = Literal["patch", "dark", "light", "grey", "red", "green", "blue"]
@@ -38,7 +37,7 @@ class Patterned(Candidate):
             raise UsageError(f"tiles must be ≥ 1, got {self.tiles}")
 
     def start(self, seen: Observation, count: int, rng: Generator) -> Variables:
-        """The same pattern for every example but for the patch, which each draws anew."""
+        """The same pattern for every example, except the patch, which each draws for itself."""
         like = torch.empty(0, device=seen.device, dtype=seen.dtype)
         low, high = seen.bounds or (0.0, 1.0)
         unit = self._patches(seen, count, rng, like) if self.pattern == "patch" else self._plain(seen, count, like)

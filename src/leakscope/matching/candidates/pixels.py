@@ -1,8 +1,14 @@
-"""Axis 2: what is optimised, where it starts, and where it must stay."""
+"""Axis 2: what is optimised, where it starts, and where it must stay.
+
+Variables are named tensors with a leading dimension of groups that never mix. Two names have a meaning for every axis:
+"inputs" holds image-shaped coordinates, "labels" label logits. A name that begins with "fixed." is drawn once and never
+moved.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,9 +16,22 @@ import torch
 from torch import Generator, Tensor
 
 from leakscope import rng as random
-from leakscope.matching.variables import Variables
 from leakscope.networks import find_normalisation
 from leakscope.types import Observation
+
+Variables = dict[str, Tensor]
+
+FIXED = "fixed."
+
+
+def is_fixed(name: str) -> bool:
+    """Whether a variable keeps its starting value."""
+    return name.startswith(FIXED)
+
+
+def stack_groups(groups: Sequence[Variables]) -> Variables:
+    """Put the variables of single groups side by side."""
+    return {name: torch.stack([group[name] for group in groups]) for name in groups[0]}
 
 
 class Candidate(ABC):

@@ -8,9 +8,8 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor
 
-from leakscope.matching.candidates.pixels import Candidate, Pixels
+from leakscope.matching.candidates.pixels import Candidate, Pixels, Variables
 from leakscope.matching.candidates.transforms import Transform
-from leakscope.matching.variables import Variables
 from leakscope.types import Observation
 
 

@@ -37,7 +37,7 @@ class Transform:
     signed: bool = True
 
 
-def _resampled(images: Tensor, matrix: Tensor) -> Tensor:
+def _resample(images: Tensor, matrix: Tensor) -> Tensor:
     """Sample `images` at output → input coordinates `matrix` [m, 2, 3], black outside."""
     grid = functional.affine_grid(matrix, list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
@@ -53,42 +53,46 @@ def _matrix(like: Tensor, **entries: Tensor) -> Tensor:
 
 def shift(images: Tensor, parameters: Tensor) -> Tensor:
     """Move the content right and down by fractions (x, y) of the sides."""
-    return _resampled(images, _matrix(images, xt=-2 * parameters[:, 0], yt=-2 * parameters[:, 1]))
+    return _resample(images, _matrix(images, xt=-2 * parameters[:, 0], yt=-2 * parameters[:, 1]))
 
 
 def shift_x(images: Tensor, parameters: Tensor) -> Tensor:
     """Move the content right by a fraction of the width."""
-    return _resampled(images, _matrix(images, xt=-2 * parameters[:, 0]))
+    return _resample(images, _matrix(images, xt=-2 * parameters[:, 0]))
 
 
 def shift_y(images: Tensor, parameters: Tensor) -> Tensor:
     """Move the content down by a fraction of the height."""
-    return _resampled(images, _matrix(images, yt=-2 * parameters[:, 0]))
+    return _resample(images, _matrix(images, yt=-2 * parameters[:, 0]))
 
 
 def shear_x(images: Tensor, parameters: Tensor) -> Tensor:
     """Shear along the rows about the upper left corner: what is at (x, y) was at (x + m y, y), in pixels."""
     # Coordinates run from −1 to 1 over either side, so that y pixels below the corner are (v + 1) H / 2.
     slope = parameters[:, 0] * (images.shape[-2] / images.shape[-1])
-    return _resampled(images, _matrix(images, xy=slope, xt=slope))
+    return _resample(images, _matrix(images, xy=slope, xt=slope))
 
 
 def shear_y(images: Tensor, parameters: Tensor) -> Tensor:
     """Shear along the columns about the upper left corner: what is at (x, y) was at (x, y + m x), in pixels."""
     slope = parameters[:, 0] * (images.shape[-1] / images.shape[-2])
-    return _resampled(images, _matrix(images, yx=slope, yt=slope))
+    return _resample(images, _matrix(images, yx=slope, yt=slope))
 
 
 def rotate(images: Tensor, parameters: Tensor) -> Tensor:
     """Rotate about the centre by an angle in degrees, counter-clockwise."""
     angle = parameters[:, 0] * (math.pi / 180)
     ratio = images.shape[-2] / images.shape[-1]
-    return _resampled(
+    return _resample(
         images,
         _matrix(
-            images, xx=angle.cos(), xy=-angle.sin() * ratio, yx=angle.sin() / ratio, yy=angle.cos(),
+            images,
+            xx=angle.cos(),
+            xy=-angle.sin() * ratio,
+            yx=angle.sin() / ratio,
+            yy=angle.cos(),
         ),
-    )  # fmt: skip
+    )
 
 
 def rotate_grey(images: Tensor, parameters: Tensor) -> Tensor:
@@ -99,7 +103,7 @@ def rotate_grey(images: Tensor, parameters: Tensor) -> Tensor:
 def zoom(images: Tensor, parameters: Tensor) -> Tensor:
     """Crop the centre, or shrink into black, by the factor 1 + m; with a shift, any crop."""
     size = 1 / (1 + parameters[:, 0])
-    return _resampled(images, _matrix(images, xx=size, yy=size))
+    return _resample(images, _matrix(images, xx=size, yy=size))
 
 
 def flip(images: Tensor, parameters: Tensor) -> Tensor:
@@ -110,18 +114,18 @@ def flip(images: Tensor, parameters: Tensor) -> Tensor:
 
 def brightness(images: Tensor, parameters: Tensor) -> Tensor:
     """Multiply by 1 + m."""
-    return _enhanced(images, torch.zeros_like(images), parameters)
+    return _enhance(images, torch.zeros_like(images), parameters)
 
 
 def contrast(images: Tensor, parameters: Tensor) -> Tensor:
     """Stretch by 1 + m about the mean of the grey picture."""
     mean = _grey(images).mean((-3, -2, -1), keepdim=True)
-    return _enhanced(images, mean, parameters)
+    return _enhance(images, mean, parameters)
 
 
 def colour(images: Tensor, parameters: Tensor) -> Tensor:
     """Stretch by 1 + m about the grey picture."""
-    return _enhanced(images, _grey(images), parameters)
+    return _enhance(images, _grey(images), parameters)
 
 
 def sharpness(images: Tensor, parameters: Tensor) -> Tensor:
@@ -132,7 +136,7 @@ def sharpness(images: Tensor, parameters: Tensor) -> Tensor:
     inner = functional.conv2d(images, kernel / 13, groups=channels)
     smooth = torch.cat([images[..., :1, 1:-1], inner, images[..., -1:, 1:-1]], dim=-2)
     smooth = torch.cat([images[..., :1], smooth, images[..., -1:]], dim=-1)
-    return _enhanced(images, smooth, parameters)
+    return _enhance(images, smooth, parameters)
 
 
 def invert(images: Tensor, parameters: Tensor) -> Tensor:
@@ -153,7 +157,7 @@ def autocontrast(images: Tensor, parameters: Tensor) -> Tensor:
     return (images - low) / (high - low).clamp_min(1e-3)
 
 
-def _enhanced(images: Tensor, plain: Tensor, parameters: Tensor) -> Tensor:
+def _enhance(images: Tensor, plain: Tensor, parameters: Tensor) -> Tensor:
     return _kept(plain + (1 + _spread(parameters[:, 0])) * (images - plain))
 
 

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from leakscope.matching.distances.defended import ClippedFirst, PerTensor, Sparsified
-from leakscope.matching.distances.distance import (
-    L1,
-    Around,
-    Clipped,
-    Cosine,
-    Denoised,
-    Direction,
-    Distance,
-    Masked,
-    SquaredL2,
-    Weighed,
-)
-from leakscope.matching.distances.layer_weights import LayerWeight, LayerWeighted
+from leakscope.matching.distances.distance import L1, Clipped, Cosine, Distance, DistanceWrapper, Masked, SquaredL2
+from leakscope.matching.distances.layer_weights import BatchNormRule, LayerWeight, LayerWeighted
+from leakscope.matching.distances.rescaled import Denoised, Direction, Weighed
 from leakscope.matching.distances.wasserstein import SquaredPlusNorm, Wasserstein
 
 __all__ = [
     "L1",
-    "Around",
+    "BatchNormRule",
     "Clipped",
     "ClippedFirst",
     "Cosine",
     "Denoised",
     "Direction",
     "Distance",
+    "DistanceWrapper",
     "LayerWeight",
     "LayerWeighted",
     "Masked",

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.matching.distances.distance import Around, Clipped, Distance, Grouped, flat
+from leakscope.matching.distances.distance import Clipped, Distance, DistanceWrapper, Grouped, flat
 
 
 @dataclass(frozen=True)
-class PerTensor(Around):
+class PerTensor(DistanceWrapper):
     """The base distance divided by the number of tensors: Σ‖g − t‖² / #tensors for SquaredL2."""
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
@@ -52,7 +52,7 @@ class ClippedFirst(Clipped):
 
 
 @dataclass(frozen=True)
-class Sparsified(Around):
+class Sparsified(DistanceWrapper):
     """The base distance after zeroing as much of the candidate's gradient as was zeroed in the update.
 
     Tensor by tensor: columns of a matrix that are zero throughout were masked and are masked
@@ -62,7 +62,7 @@ class Sparsified(Around):
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Distance between equally sparse gradients."""
-        return self.base.value(self._thinned(found, target), target)
+        return self.base.value(self._sparsify(found, target), target)
 
     def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
         """The base cotangent, zero where the candidate's gradient was zeroed."""
@@ -80,7 +80,7 @@ class Sparsified(Around):
         return Sparsified(self.base.clipped())
 
     @staticmethod
-    def _thinned(found: Grouped, target: Grouped) -> dict[str, Tensor]:
+    def _sparsify(found: Grouped, target: Grouped) -> dict[str, Tensor]:
         return {name: found[name] * _kept(found[name], target[name]) for name in target}
 
 
@@ -91,7 +91,7 @@ def _kept(found: Tensor, target: Tensor) -> Tensor:
     kept = torch.ones_like(sizes)
     for group, count in enumerate(missing):
         if count:
-            # Equal entries beyond the count go as well; but for zeros there are none.
+            # Equal entries beyond the count go as well; only zeros are equal in practice.
             kept[group] = sizes[group] > sizes[group].kthvalue(count).values
     return kept.reshape(found.shape)
 

@@ -49,7 +49,7 @@ class Distance(ABC):
 
 
 @dataclass(frozen=True)
-class Around(Distance):
+class DistanceWrapper(Distance):
     """A distance that changes what another one compares."""
 
     base: Distance
@@ -141,7 +141,7 @@ class Cosine(Distance):
 
 
 @dataclass(frozen=True)
-class Masked(Around):
+class Masked(DistanceWrapper):
     """The base distance on the entries that were not zeroed before sharing.
 
     The attacker who knows of pruning reads the mask off the update itself.
@@ -158,7 +158,7 @@ class Masked(Around):
 
 
 @dataclass(frozen=True)
-class Clipped(Around):
+class Clipped(DistanceWrapper):
     """The base distance after clipping the candidate's gradient to the observed norm.
 
     The attacker who knows of clipping knows that the observed norm is the bound, or below it.
@@ -172,7 +172,7 @@ class Clipped(Around):
 
     def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
         """Cotangent by automatic differentiation of the clipping alone."""
-        return _differentiated(self, found, target)
+        return differentiate(self, found, target)
 
     @staticmethod
     def _clip(found: Grouped, target: Grouped) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -181,72 +181,12 @@ class Clipped(Around):
         factor = 1 / torch.maximum(found_norm, bound)
         return (
             {name: found[name] * spread(factor, found[name]) for name in target},
-            _unit(target, target),
+            scale_to_unit(target, target),
         )
 
 
-@dataclass(frozen=True)
-class Direction(Around):
-    """The base distance between unit vectors: g/‖g‖ and t/‖t‖.
-
-    For a delta whose rate and steps are unknown nothing but the direction means anything.
-    """
-
-    @property
-    def is_scale_free(self) -> bool:
-        """Lengths are divided out."""
-        return True
-
-    def value(self, found: Grouped, target: Grouped) -> Tensor:
-        """Distance between the directions."""
-        return self.base.value(_unit(found, target), _unit(target, target))
-
-    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cotangent by automatic differentiation of the scaling alone."""
-        return _differentiated(self, found, target)
-
-
-class Weighed(Around):
-    """The base distance between tensors that were each multiplied by a factor of their own."""
-
-    @abstractmethod
-    def gains(self, target: Grouped) -> dict[str, Tensor]:
-        """The factor of every tensor, per group."""
-
-    def value(self, found: Grouped, target: Grouped) -> Tensor:
-        """Distance between the weighed tensors."""
-        gains = self.gains(target)
-        return self.base.value(_weighed(found, gains), _weighed(target, gains))
-
-    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
-        """The base cotangent, weighed once more."""
-        gains = self.gains(target)
-        value, pulled = self.base.value_and_cotangent(_weighed(found, gains), _weighed(target, gains))
-        return value, _weighed(pulled, gains)
-
-
-@dataclass(frozen=True)
-class Denoised(Weighed):
-    """The base distance with noisy tensors weighed down.
-
-    The attacker who knows the noise's variance v weighs tensor t by the share of its energy
-    that is signal, √(1 − v·n/‖t‖²) for n shared entries: a tensor drowned in noise only misleads.
-    `variance` is in the units of the target, so what changes those goes inside: see `Recipe.distance_to`.
-    """
-
-    variance: float
-
-    def gains(self, target: Grouped) -> dict[str, Tensor]:
-        """√ of the share of signal, per tensor and group."""
-        gains = {}
-        for name, value in target.items():
-            energy = flat(value).square().sum(1).clamp_min(1e-30)
-            # Never quite zero: where everything is noise the direction must stay defined.
-            gains[name] = (1 - self.variance * _shared(value) / energy).clamp_min(1e-4).sqrt()
-        return gains
-
-
-def _differentiated(distance: Distance, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+def differentiate(distance: Distance, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+    """The value and its cotangent by automatic differentiation."""
     with torch.enable_grad():
         leaves = {name: found[name].detach().requires_grad_() for name in target}
         value = distance.value(leaves, target)
@@ -258,18 +198,10 @@ def _norm(values: Grouped, names: Grouped) -> Tensor:
     return _total([flat(values[name]).square().sum(1) for name in names]).clamp_min(1e-24).sqrt()
 
 
-def _unit(values: Grouped, names: Grouped) -> dict[str, Tensor]:
+def scale_to_unit(values: Grouped, names: Grouped) -> dict[str, Tensor]:
+    """The named tensors over their norm, taken as one vector per group."""
     norm = _norm(values, names)
     return {name: values[name] / spread(norm, values[name]) for name in names}
-
-
-def _weighed(values: Grouped, gains: Grouped) -> dict[str, Tensor]:
-    return {name: values[name] * spread(gain, values[name]) for name, gain in gains.items()}
-
-
-def _shared(value: Tensor) -> Tensor:
-    """Entries per group that were not zeroed before sharing: those carry the noise."""
-    return flat(value != 0).sum(1)
 
 
 def _mask(values: Grouped, target: Grouped) -> dict[str, Tensor]:

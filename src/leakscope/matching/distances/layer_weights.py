@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.distances.distance import Grouped, Weighed, flat
+from leakscope.matching.distances.distance import Grouped, flat
+from leakscope.matching.distances.rescaled import Weighed
 from leakscope.networks import run
 from leakscope.types import Observation
 
-BatchNorm = Literal["as-conv", "mean", "one", "excluded"]
+BatchNormRule = Literal["as-conv", "mean", "one", "excluded"]
 
 # For untrained networks.
 PUBLISHED_BETA = 50.0
@@ -58,21 +59,21 @@ class LayerWeighted(Weighed):
 
     beta: float | None = None
     relu_modifier: bool = True
-    batch_norm: BatchNorm = "as-conv"
+    batch_norm: BatchNormRule = "as-conv"
     layers: tuple[LayerWeight, ...] = ()
 
     def __post_init__(self) -> None:
         if self.beta is not None and not self.beta > 0:
             raise UsageError(f"layer weights need beta > 0, got {self.beta}; 1 weighs all layers alike")
-        if self.batch_norm not in get_args(BatchNorm):
-            known = ", ".join(get_args(BatchNorm))
+        if self.batch_norm not in get_args(BatchNormRule):
+            known = ", ".join(get_args(BatchNormRule))
             raise UsageError(f"batch_norm must be one of {known}, got {self.batch_norm!r}")
 
     def bound(self, seen: Observation) -> LayerWeighted:
         """The same distance with the weights of the layers of this model."""
         beta, modifier = self.beta, self.relu_modifier
         if beta is None:
-            beta, modifier = (1.0, False) if _stored_statistics(seen.model) else (PUBLISHED_BETA, modifier)
+            beta, modifier = (1.0, False) if _uses_stored_statistics(seen.model) else (PUBLISHED_BETA, modifier)
         layers = layer_weights(seen, beta, relu_modifier=modifier, batch_norm=self.batch_norm)
         return replace(self, base=self.base.bound(seen), beta=beta, relu_modifier=modifier, layers=layers)
 
@@ -94,10 +95,10 @@ class LayerWeighted(Weighed):
 
 
 def layer_weights(
-    seen: Observation, beta: float, *, relu_modifier: bool, batch_norm: BatchNorm
+    seen: Observation, beta: float, *, relu_modifier: bool, batch_norm: BatchNormRule
 ) -> tuple[LayerWeight, ...]:
     """The weight of every shared tensor, in the order of the update."""
-    runs = list(_executed(seen))
+    runs = list(_modules_in_order(seen))
     order = [module for module in runs if isinstance(module, _CONVOLUTION)]
     ramp = [1 + (beta - 1) * place / max(1, len(order) - 1) for place in range(len(order))]
     mean = sum(ramp) / len(ramp) if ramp else 1.0
@@ -122,18 +123,18 @@ def layer_weights(
     return found
 
 
-def _stored_statistics(model: nn.Module) -> bool:
+def _uses_stored_statistics(model: nn.Module) -> bool:
     kind = nn.modules.batchnorm._BatchNorm
     return any(isinstance(m, kind) and not m.training and m.track_running_stats for m in model.modules())
 
 
-def _other(rule: BatchNorm, module: nn.Module, *, latest: float, mean: float) -> float:
+def _other(rule: BatchNormRule, module: nn.Module, *, latest: float, mean: float) -> float:
     if not isinstance(module, _NORMALISATION):
         return mean
     return {"as-conv": latest, "mean": mean, "one": 1.0, "excluded": 0.0}[rule]
 
 
-def _executed(seen: Observation) -> Iterator[nn.Module]:
+def _modules_in_order(seen: Observation) -> Iterator[nn.Module]:
     """Modules with parameters of their own, each once, in the order in which they run."""
     own = [name for name, part in seen.model.named_modules() if next(part.parameters(recurse=False), None) is not None]
     order: dict[str, None] = {}

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from leakscope.matching.labels.rules import (
-    DistinctFirst,
-    Inferred,
-    Known,
-    LabelRule,
-    LastLayerSign,
-    RowMinimum,
-    Soft,
-    count_examples,
-    estimate_count,
-    infer_labels,
-    resolve_all,
-)
+from leakscope.matching.labels.counting import LabelGuess
+from leakscope.matching.labels.inference import RuleName, infer_labels
+from leakscope.matching.labels.rules import DistinctFirst, Inferred, Known, LabelRule, LastLayerSign, RowMinimum, Soft
 
 __all__ = [
     "DistinctFirst",
     "Inferred",
     "Known",
+    "LabelGuess",
     "LabelRule",
     "LastLayerSign",
     "RowMinimum",
+    "RuleName",
     "Soft",
-    "count_examples",
-    "estimate_count",
     "infer_labels",
-    "resolve_all",
 ]

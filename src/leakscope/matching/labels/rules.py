@@ -9,42 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from leakscope.errors import UnsuitableError, UsageError, suggest
-from leakscope.matching.labels.counting import count_by_row_sums, count_labels
-from leakscope.matching.labels.guess import LabelGuess
-from leakscope.matching.labels.layer import last_layer
-from leakscope.matching.labels.probe import probe
-from leakscope.matching.labels.single import class_signal, last_layer_sign, row_minimum
-from leakscope.matching.labels.tail import check_takes_labels, check_takes_probabilities
+from leakscope.errors import UnsuitableError
+from leakscope.matching.labels.counting import LabelGuess, count_labels, respond_to_noise
+from leakscope.matching.labels.inference import RuleName, estimate_count, infer_labels, last_layer_sign, row_minimum
+from leakscope.matching.labels.last_layer import check_takes_labels, check_takes_probabilities
 from leakscope.types import Knowledge, Observation
-
-__all__ = [
-    "DistinctFirst",
-    "Inferred",
-    "Known",
-    "LabelGuess",
-    "LabelRule",
-    "LastLayerSign",
-    "RowMinimum",
-    "Soft",
-    "count_by_row_sums",
-    "count_examples",
-    "count_labels",
-    "estimate_count",
-    "infer_labels",
-    "last_layer",
-    "last_layer_sign",
-    "resolve_all",
-    "row_minimum",
-]
-
-RuleName = Literal["auto", "sign", "row-minimum", "counting", "geng"]
-_RULES = ("auto", "sign", "row-minimum", "counting", "geng")
 
 
 class LabelRule(ABC):
@@ -132,7 +105,7 @@ class DistinctFirst(LabelRule):
 
     @staticmethod
     def _guess(seen: Observation, count: int) -> LabelGuess:
-        if seen.num_classes == 1 or (count <= seen.num_classes and not probe(seen).non_negative):
+        if seen.num_classes == 1 or (count <= seen.num_classes and not respond_to_noise(seen).non_negative):
             guess = infer_labels(seen, count=count)
             return _because("labels may repeat, and negative features rule out row minimum", guess)
         guess = row_minimum(seen, count) if count <= seen.num_classes else None
@@ -160,48 +133,6 @@ class Inferred(LabelRule):
 
     def _guess(self, seen: Observation, count: int) -> LabelGuess:
         return infer_labels(seen, count=count, rule="auto" if count == 1 else self.rule)
-
-
-def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName = "auto") -> LabelGuess:
-    """Read the labels off an update: by sign for one example, by counting for more.
-
-    `count` is the number of examples where it is known; otherwise as many as classes with a
-    negative gradient. One logit of a logistic loss tells one label, 0 or 1, by its sign whatever the rule.
-
-    Args:
-        seen: What the server sees; the last layer must be among what was shared.
-        count: How many labels to return.
-        rule: "auto" is "sign" for one example and "counting" for more; "row-minimum" finds different
-            labels only; "geng" counts by row sums of the weight gradient.
-
-    Example:
-        >>> infer_labels(seen).labels          # doctest: +SKIP
-        tensor([3])
-    """
-    if rule not in _RULES:
-        raise UsageError(f"unknown label rule {rule!r}.{suggest(rule, _RULES)}")
-    if count is not None and (not isinstance(count, int) or count < 1):
-        raise UsageError(f"count is a whole number of labels ≥ 1, or None where it is unknown; got {count!r}")
-    number = count or seen.num_examples or estimate_count(seen)
-    if rule == "sign" and number != 1:
-        raise UnsuitableError(
-            f"rule 'sign' reads one label, but {number} examples are behind the update; use 'counting'"
-        )
-    if seen.num_classes == 1 and number > 1:
-        raise UnsuitableError(
-            f"the gradient of one logit is a sum over {number} examples and tells no label by itself; "
-            "use scenario A or B, or an attack that optimises labels (dlg)"
-        )
-    if rule == "sign" or (number == 1 and (rule == "auto" or seen.num_classes == 1)):
-        return last_layer_sign(seen)
-    if rule == "row-minimum":
-        return row_minimum(seen, number)
-    return count_by_row_sums(seen, number) if rule == "geng" else count_labels(seen, number)
-
-
-def estimate_count(seen: Observation) -> int:
-    """The least number of examples behind an update: its classes with a negative gradient."""
-    return max(1, int((class_signal(seen) < 0).sum()))
 
 
 def count_examples(seen: Observation, assumed: int | None, *, attack: str) -> int:

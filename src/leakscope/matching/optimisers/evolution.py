@@ -16,8 +16,8 @@ from torch import Tensor
 
 from leakscope import rng as random
 from leakscope.errors import MissingExtraError, UsageError
+from leakscope.matching.candidates.pixels import Variables
 from leakscope.matching.optimisers.first_order import Evaluate, Evaluation, Optimiser, Project, State
-from leakscope.matching.variables import Variables
 
 # A small network is measured seven times faster in one pass over many candidates than one by one; a
 # large one fills the cache with two, and memory with more.
@@ -67,20 +67,26 @@ class CMAES(Optimiser):
         searches = [self._search(_flat(start, group), group) for group in range(groups)]
         for step in range(1, steps):
             asked = [np.asarray(search.ask()) for search in searches]
-            found = _measured(evaluate, start, asked, project=project, together=self.together or _USUAL)
+            found = _measure(evaluate, start, asked, project=project, together=self.together or _USUAL)
             for search, points, values in zip(searches, asked, found, strict=True):
                 # A candidate without a distance must lose, not stop the search.
                 search.tell(list(points), np.nan_to_num(values, nan=1e30, posinf=1e30).tolist())
-            best = [points[np.nanargmin(_ranked(v))] for points, v in zip(asked, found, strict=True)]
-            lows = torch.tensor([float(_ranked(v).min()) for v in found]).to(distance)
+            best = [points[np.nanargmin(_rank(v))] for points, v in zip(asked, found, strict=True)]
+            lows = torch.tensor([float(_rank(v).min()) for v in found]).to(distance)
             # Numbered by evaluations, as watchers of a run count.
-            yield _state(step * self.population, project(_shaped(np.stack(best), start)), lows)
+            yield _state(step * self.population, project(_shape(np.stack(best), start)), lows)
 
     def _search(self, begin: np.ndarray, group: int) -> Any:
         # Its own source of numbers: the library would otherwise seed numpy's global one.
         draw = np.random.RandomState(random.child_seed(self.seed, "cma-es", group) % 2**32)
-        options = {"popsize": self.population, "randn": draw.randn, "seed": np.nan, "verbose": -9, "verb_log": 0,
-                   "verb_disp": 0}  # fmt: skip
+        options = {
+            "popsize": self.population,
+            "randn": draw.randn,
+            "seed": np.nan,
+            "verbose": -9,
+            "verb_log": 0,
+            "verb_disp": 0,
+        }
         return _library().CMAEvolutionStrategy(begin, self.sigma, options)
 
 
@@ -95,18 +101,18 @@ def _library() -> Any:
     return cma
 
 
-def _measured(
+def _measure(
     evaluate: Evaluate, start: Variables, asked: list[np.ndarray], *, project: Project, together: int
 ) -> list[np.ndarray]:
     """Distances of every group's population, [population] each."""
     if len(asked) == 1:
         parts = [
-            evaluate.measure(project(_shaped(asked[0][first : first + together], start)))
+            evaluate.measure(project(_shape(asked[0][first : first + together], start)))
             for first in range(0, len(asked[0]), together)
         ]
         return [torch.cat(parts).double().cpu().numpy()]
     # Several groups have targets of their own: one candidate of each at a time keeps them in step.
-    rows = [evaluate.measure(project(_shaped(np.stack(member), start))) for member in zip(*asked, strict=True)]
+    rows = [evaluate.measure(project(_shape(np.stack(member), start))) for member in zip(*asked, strict=True)]
     return list(torch.stack(rows, dim=1).double().cpu().numpy())
 
 
@@ -114,7 +120,7 @@ def _state(step: int, variables: Variables, distance: Tensor) -> State:
     return State(step, variables, Evaluation(distance, {}), torch.isfinite(distance))
 
 
-def _ranked(values: np.ndarray) -> np.ndarray:
+def _rank(values: np.ndarray) -> np.ndarray:
     return np.nan_to_num(values, nan=np.inf)
 
 
@@ -123,7 +129,7 @@ def _flat(variables: Variables, group: int) -> np.ndarray:
     return torch.cat(parts).numpy()
 
 
-def _shaped(points: np.ndarray, like: Variables) -> Variables:
+def _shape(points: np.ndarray, like: Variables) -> Variables:
     """Rows of numbers as variables [rows, …] of the shapes and places of `like`."""
     flat, done, found = torch.from_numpy(np.ascontiguousarray(points)), 0, {}
     for name, value in like.items():

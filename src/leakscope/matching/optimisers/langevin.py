@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from leakscope import rng as random
+from leakscope.matching.candidates.pixels import Variables
 from leakscope.matching.optimisers.first_order import SGD, Adam, Evaluate, Optimiser, Project, State
-from leakscope.matching.variables import Variables
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from leakscope.matching.candidates.pixels import Variables
 from leakscope.matching.optimisers.first_order import Evaluate, Evaluation, Optimiser, Project, State
-from leakscope.matching.variables import Variables
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class LBFGS(Optimiser):
             active = active & (slope < -self.tolerance_change) & (move.abs().amax(1) > self.tolerance_change)
             move = torch.where(active[:, None], move, torch.zeros_like(move))
             memory.remember(gradient, move)
-            variables = project(_moved(variables, move))
+            variables = project(_move(variables, move))
 
     def _flat(self, found: Evaluation) -> Tensor:
         gradient = torch.cat([value.flatten(1) for value in found.gradient.values()], dim=1)
@@ -129,7 +129,7 @@ class _Memory:
         return base + torch.bmm(scattered.mT, steps).squeeze(1)
 
 
-def _moved(variables: Variables, move: Tensor) -> Variables:
+def _move(variables: Variables, move: Tensor) -> Variables:
     moved: Variables = {}
     place = 0
     for name, value in variables.items():

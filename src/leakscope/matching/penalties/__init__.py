@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from leakscope.matching.penalties.batch_norm import BatchNormPrior
-from leakscope.matching.penalties.group import GroupConsistency
-from leakscope.matching.penalties.label import LabelTerm
-from leakscope.matching.penalties.magnitudes import Clipping, InputNorm, Scaling
-from leakscope.matching.penalties.penalty import Penalty, TotalVariation
+from leakscope.matching.penalties.group_consistency import GroupConsistency
+from leakscope.matching.penalties.magnitudes import Clipping, InputNorm, LatentMoments, Scaling
+from leakscope.matching.penalties.network import BatchNormPrior, LabelTerm
+from leakscope.matching.penalties.penalty import Penalty, TotalVariation, Trial
 
 __all__ = [
     "BatchNormPrior",
@@ -14,7 +13,9 @@ __all__ = [
     "GroupConsistency",
     "InputNorm",
     "LabelTerm",
+    "LatentMoments",
     "Penalty",
     "Scaling",
     "TotalVariation",
+    "Trial",
 ]

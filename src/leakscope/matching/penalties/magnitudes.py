@@ -1,4 +1,4 @@
-"""Penalties on how large pixel values are: their norm, and their distance from a full, valid range."""
+"""Penalties on how large values are: the norm of pixels, their distance from a valid range, the moments of a latent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from leakscope.matching.penalties.penalty import Penalty
-from leakscope.matching.trial import Trial
+from leakscope.matching.candidates.latent import LATENT
+from leakscope.matching.penalties.penalty import Penalty, Trial
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,23 @@ class Scaling(Penalty):
         least, most = flat.amin(2).reshape(shape), flat.amax(2).reshape(shape)
         stretched = low + (high - low) * (images.detach() - least) / (most - least).clamp_min(1e-6)
         return (images - stretched).square().flatten(1).mean(1)
+
+
+@dataclass(frozen=True)
+class LatentMoments(Penalty):
+    """KL(N(μ, σ²) ‖ N(0, 1)) of each latent's own mean and variance: keeps it typical of the prior.
+
+    −½ (1 + log σ² − μ² − σ²), summed over the examples.
+    """
+
+    weight: float = 0.1
+    relative: bool = False
+
+    def value(self, trial: Trial) -> Tensor:
+        """Return the divergence per group."""
+        latents = trial.variables[LATENT].flatten(2)
+        mean, variance = latents.mean(2), latents.var(2, correction=0)
+        return 0.5 * (mean.square() + variance - 1 - variance.clamp_min(1e-12).log()).sum(1)
 
 
 def _bounds(trial: Trial) -> tuple[float, float]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from leakscope.matching.replays.replay import AsKnown, LocalSteps, OneGradient, Replay
+from leakscope.matching.replays.replay import AsKnown, LocalSteps, OneGradient, Replay, predict, scale_known
 
 __all__ = [
     "AsKnown",
     "LocalSteps",
     "OneGradient",
     "Replay",
+    "predict",
+    "scale_known",
 ]

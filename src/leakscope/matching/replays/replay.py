@@ -119,14 +119,14 @@ class AsKnown:
 
     def target(self, seen: Observation) -> dict[str, Tensor]:
         """As `LocalSteps` or `OneGradient`, whichever applies."""
-        return self._chosen(seen).target(seen)
+        return self._choose(seen).target(seen)
 
     def local(self, seen: Observation) -> LocalTraining | None:
         """As `LocalSteps` or `OneGradient`, whichever applies."""
-        return self._chosen(seen).local(seen)
+        return self._choose(seen).local(seen)
 
     @staticmethod
-    def _chosen(seen: Observation) -> LocalSteps | OneGradient:
+    def _choose(seen: Observation) -> LocalSteps | OneGradient:
         certain = seen.local is not None and not _order_matters(seen, seen.local)
         return LocalSteps() if seen.update.kind == "gradient" or certain else OneGradient()
 

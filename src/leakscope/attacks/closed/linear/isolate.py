@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.attacks.closed.linear.layers import gradients, parameter_names, to_pixels
+from leakscope.attacks.closed.linear.layer_inputs import gradients, parameter_names, to_pixels
 from leakscope.attacks.closed.linear.rows import Agreement, agreements
 from leakscope.client import replay_gradient, trainable
 from leakscope.errors import LeakscopeError, UnsuitableError
-from leakscope.matching.labels.rules import infer_labels
-from leakscope.matching.replays.replay import OneGradient, scale_known
+from leakscope.matching.labels import infer_labels
+from leakscope.matching.replays import OneGradient, scale_known
 from leakscope.types import Observation, Tensors
 
 # Relative error of the replayed bias gradient above which rows agreed by chance.
@@ -89,7 +89,7 @@ class _Prover:
         if not alone:
             return Isolated(inputs, None, len(one.rows))
         observed = self.observed[one.rows].double()
-        rated = {label: _compared(value[one.rows].double(), observed, factor) for label, value in alone.items()}
+        rated = {label: _compare(value[one.rows].double(), observed, factor) for label, value in alone.items()}
         label = min(rated, key=lambda key: rated[key][0])
         error, implied = rated[label]
         return Isolated(inputs, label, len(one.rows), implied) if error <= PROOF else None
@@ -108,7 +108,7 @@ class _Prover:
         return found
 
 
-def _compared(alone: Tensor, observed: Tensor, factor: float | None) -> tuple[float, float]:
+def _compare(alone: Tensor, observed: Tensor, factor: float | None) -> tuple[float, float]:
     """Relative error of alone = factor · observed, and the factor; fitted, but positive, where it is not known."""
     implied = float(alone.norm() / observed.norm().clamp_min(1e-300)) if factor is None else factor
     return float((alone - implied * observed).norm() / alone.norm().clamp_min(1e-300)), implied

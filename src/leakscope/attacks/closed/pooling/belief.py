@@ -1,6 +1,6 @@
 """Expectation propagation over the windows of one block: a Gaussian belief about its inputs, and odds of the winners.
 
-Every window's maximum is known, which is no Gaussian fact; it is replaced by the Gaussian factor that gives the same
+Every window's maximum is known, which is not a Gaussian fact; it is replaced by the Gaussian factor that gives the same
 mean and covariance in the company of all others.
 T. Minka, "Expectation propagation for approximate Bayesian inference", UAI 2001.
 """
@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from leakscope.attacks.closed.pooling.blocks import Block
-from leakscope.attacks.closed.pooling.evidence import Known, gradient_evidence
+from leakscope.attacks.closed.pooling.gradient_evidence import BlockFacts, gradient_evidence
 from leakscope.attacks.closed.pooling.maxima import known_maximum
+from leakscope.attacks.closed.pooling.pooled_blocks import PooledBlock
 
 # Half of the old factor stays, as is usual where all factors move at once.
 _DAMPING = 0.5
@@ -25,7 +25,7 @@ _ADAPT_FROM = 2
 _GRADIENT_FLOOR = 1e-3
 
 
-class Prior(Protocol):
+class GaussianPrior(Protocol):
     """A Gaussian over the inputs of a block, which may adapt to what is believed of them."""
 
     @property
@@ -37,13 +37,13 @@ class Prior(Protocol):
         """Inverse covariance [n, n]."""
         ...
 
-    def adapted(self, mean: Tensor, covariance: Tensor) -> Prior:
+    def adapt(self, mean: Tensor, covariance: Tensor) -> GaussianPrior:
         """The prior as it looks after the belief N(mean, covariance)."""
         ...
 
 
 @dataclass(frozen=True)
-class Passes:
+class Sweeps:
     """How often all windows are visited, while the tolerance of the maxima falls from `first` to `last`.
 
     The gradient is heeded after a share of `gradient_from` of the passes: it needs an idea of the winners. `wary` ones
@@ -79,7 +79,7 @@ class _Factors:
     hints: Tensor
 
 
-def infer(block: Block, known: Known, *, prior: Prior, passes: Passes) -> Belief:
+def infer(block: PooledBlock, known: BlockFacts, *, prior: GaussianPrior, passes: Sweeps) -> Belief:
     """The inputs of `block` given what the update says of it.
 
     Raises:
@@ -94,21 +94,26 @@ def infer(block: Block, known: Known, *, prior: Prior, passes: Passes) -> Belief
     for step in range(passes.count):
         tolerance = passes.tolerance(step)
         each = known.doubt.flatten().hypot(known.doubt.new_tensor(tolerance))
-        factors, scores = _revised(rows, belief, factors, known.maxima.flatten(), each)
+        factors, scores = _revise(rows, belief, factors, known.maxima.flatten(), each)
         precision, shift = fixed, fixed @ prior.mean
         if step >= passes.gradient_from * passes.count:
             # The gradient must not hear its own echo: its hints are left out of the odds that it is weighed with.
             evidence = gradient_evidence(
-                block, known, odds=scores.softmax(1).reshape(outputs, windows, members), mean=belief.mean,
-                covariance=belief.covariance, tolerance=_GRADIENT_FLOOR * tolerance / passes.last, wary=passes.wary,
-            )  # fmt: skip
+                block,
+                known,
+                odds=scores.softmax(1).reshape(outputs, windows, members),
+                mean=belief.mean,
+                covariance=belief.covariance,
+                tolerance=_GRADIENT_FLOOR * tolerance / passes.last,
+                wary=passes.wary,
+            )
             precision, shift = precision + evidence.precision, shift + evidence.shift
             hints = torch.lerp(factors.hints, evidence.hints.flatten(0, 1), _DAMPING)
             factors = replace(factors, hints=hints)
         odds = (scores + factors.hints).softmax(1).reshape(outputs, windows, members)
-        belief = _combined(rows, factors, precision, shift, odds)
+        belief = _combine(rows, factors, precision, shift, odds)
         if step >= _ADAPT_FROM:
-            prior = prior.adapted(belief.mean, belief.covariance)
+            prior = prior.adapt(belief.mean, belief.covariance)
             fixed = prior.precision()
     return belief
 
@@ -116,7 +121,7 @@ def infer(block: Block, known: Known, *, prior: Prior, passes: Passes) -> Belief
 class _Rows:
     """z = A x + b of every window entry: the rows of A [O·M·k, n], sparse and dense."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: PooledBlock) -> None:
         places = block.columns[:, block.windows.flatten()].T
         outputs, entries = len(block.weight), len(places)
         columns = places.repeat(outputs, 1)
@@ -140,24 +145,24 @@ class _Rows:
         covariance = torch.stack(each, 2)
         return mean, (covariance + covariance.mT) / 2
 
-    def gathered(self, precision: Tensor) -> Tensor:
+    def gather_windows(self, precision: Tensor) -> Tensor:
         """Aᵀ Λ A for Λ made of one block [k, k] per window."""
         scaled = precision @ self.dense.unflatten(0, (-1, self.members))
         return torch.sparse.mm(self.transposed, scaled.flatten(0, 1))
 
 
-def _revised(
+def _revise(
     rows: _Rows, belief: Belief, factors: _Factors, maxima: Tensor, tolerance: Tensor
 ) -> tuple[_Factors, Tensor]:
-    """Every window's factor anew: its share is taken out of the belief, the true fact put in, the moments matched."""
+    """Every window's new factor: its share is taken out of the belief, the true fact put in, the moments matched."""
     mean, covariance = rows.marginals(belief)
     eye = torch.eye(rows.members).to(mean)
     whole = torch.linalg.inv(covariance + 1e-9 * eye)
-    rest = _clipped(whole - factors.precision, low=1e-6)
+    rest = _clip_eigenvalues(whole - factors.precision, low=1e-6)
     without = torch.linalg.inv(rest)
     centre = _times(without, _times(whole, mean) - factors.shift)
     found = known_maximum(centre + rows.bias, without, largest=maxima, hints=factors.hints, tolerance=tolerance)
-    precision = _clipped(torch.linalg.inv(found.covariance + 1e-9 * eye) - rest, high=tolerance[:, None] ** -2)
+    precision = _clip_eigenvalues(torch.linalg.inv(found.covariance + 1e-9 * eye) - rest, high=tolerance[:, None] ** -2)
     shift = _times(precision + rest, found.mean - rows.bias) - _times(rest, centre)
     revised = _Factors(
         torch.lerp(factors.precision, precision, _DAMPING), torch.lerp(factors.shift, shift, _DAMPING), factors.hints
@@ -165,8 +170,8 @@ def _revised(
     return revised, found.scores
 
 
-def _combined(rows: _Rows, factors: _Factors, precision: Tensor, shift: Tensor, odds: Tensor) -> Belief:
-    total = precision + rows.gathered(factors.precision)
+def _combine(rows: _Rows, factors: _Factors, precision: Tensor, shift: Tensor, odds: Tensor) -> Belief:
+    total = precision + rows.gather_windows(factors.precision)
     covariance = torch.cholesky_inverse(torch.linalg.cholesky((total + total.T) / 2))
     return Belief(covariance @ (shift + rows.dense.T @ factors.shift.flatten()), covariance, odds)
 
@@ -175,7 +180,7 @@ def _times(matrices: Tensor, vectors: Tensor) -> Tensor:
     return (matrices @ vectors[..., None])[..., 0]
 
 
-def _clipped(matrices: Tensor, *, low: float = 0.0, high: Tensor | None = None) -> Tensor:
+def _clip_eigenvalues(matrices: Tensor, *, low: float = 0.0, high: Tensor | None = None) -> Tensor:
     """Symmetric matrices with eigenvalues cut to [low, high], where `high` is [N, 1]."""
     values, vectors = torch.linalg.eigh((matrices + matrices.mT) / 2)
     values = values.clamp_min(low) if high is None else values.clamp_min(low).minimum(high)

@@ -1,6 +1,6 @@
 """A block that has more equations than inputs, read to the last digit: winners fixed, the system solved, repeated.
 
-Expectation propagation blurs what it is told, or it would not settle. Where its winners are right but for a few that
+Expectation propagation blurs what it is told, or it would not settle. Where its winners are right except for a few that
 nearly tie, least squares with the winners held and the winners of its solution take turns. A wrong winner spoils one
 maximum and the gradient of its filter, so equations that are explained badly count less in the next turn, as in
 iteratively reweighted least squares, and the other filters put it right. That usually ends at residuals of the size of
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from leakscope.attacks.closed.pooling.belief import Belief, Prior
-from leakscope.attacks.closed.pooling.blocks import Block
-from leakscope.attacks.closed.pooling.evidence import Known, gradient_rows
+from leakscope.attacks.closed.pooling.belief import Belief, GaussianPrior
+from leakscope.attacks.closed.pooling.gradient_evidence import BlockFacts, gradient_rows
+from leakscope.attacks.closed.pooling.pooled_blocks import PooledBlock
 
 # Single precision leaves about this much of a maximum, and of the gradient as a share of its size.
 _ROUNDING = 1e-6
@@ -50,7 +50,7 @@ class _System:
         return near + torch.cholesky_solve(gap[:, None], lower)[:, 0], lower
 
 
-def exact(block: Block, known: Known, *, prior: Prior, belief: Belief) -> Belief | None:
+def exact(block: PooledBlock, known: BlockFacts, *, prior: GaussianPrior, belief: Belief) -> Belief | None:
     """The inputs that explain every maximum and the whole gradient, near `belief`; None where none are found."""
     # One equation to spare for every winner, or wrong ones would find a solution too.
     if known.gradient.numel() < block.inputs:
@@ -76,14 +76,14 @@ def exact(block: Block, known: Known, *, prior: Prior, belief: Belief) -> Belief
     return None
 
 
-def _doubt(residuals: Tensor, known: Known) -> Tensor:
+def _doubt(residuals: Tensor, known: BlockFacts) -> Tensor:
     """How far off each equation is: a maximum by itself, a filter's gradient as a whole, at least by rounding."""
     maxima, gradient = residuals.split([known.maxima.numel(), known.gradient.numel()])
     filters = gradient.reshape(known.gradient.shape).square().mean(1, keepdim=True).sqrt()
     return torch.cat([maxima.abs(), filters.expand_as(known.gradient).flatten()]).clamp_min(_ROUNDING)
 
 
-def _system(block: Block, known: Known, winners: Tensor) -> _System:
+def _system(block: PooledBlock, known: BlockFacts, winners: Tensor) -> _System:
     """Maxima and gradient as linear equations, the gradient's in shares of its size."""
     outputs, windows = winners.shape
     places = block.columns[:, block.windows.gather(1, winners.T).T].movedim(0, 2)
@@ -97,6 +97,6 @@ def _system(block: Block, known: Known, winners: Tensor) -> _System:
     return _System(torch.cat([rows.flatten(0, 1), slopes.flatten(0, 1)]), values)
 
 
-def _entries(block: Block, inputs: Tensor) -> Tensor:
+def _entries(block: PooledBlock, inputs: Tensor) -> Tensor:
     """What each window chooses from, [O, M, k]."""
     return (block.weight @ inputs[block.columns] + block.bias[:, None])[:, block.windows]

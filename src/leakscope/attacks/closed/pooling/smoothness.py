@@ -55,7 +55,7 @@ class Smoothness:
         )
         return torch.einsum("ac,bc,cij->aibj", self.colours, self.colours, blocks).reshape(self.power.numel(), -1)
 
-    def adapted(self, mean: Tensor, covariance: Tensor) -> Smoothness:
+    def adapt(self, mean: Tensor, covariance: Tensor) -> Smoothness:
         """With the local scale that a belief N(mean, covariance) about the picture suggests."""
         channels, pixels = self.power.shape
         opponent = self.colours.T @ (mean - self.mean).reshape(channels, pixels)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from leakscope.attacks.closed.recursive.chain import Block
+from leakscope.attacks.closed.recursive.layer_chain import LayerBlock
 
 # Directions weaker than this, relative to the strongest, amplify rounding a thousandfold: the output helps to decide.
 STRONG = 1e-3
@@ -52,15 +52,18 @@ class _Split:
         return self.right[self.strong :].T
 
 
-def windows(block: Block) -> Tensor:
+def windows(block: LayerBlock) -> Tensor:
     """Pixel under each filter entry at each output place, [entries, places]; −1 in the padding."""
     layer, (_channels, height, width) = _conv(block), block.in_shape
     # One-based, so that the zeros of the padding stand for "no pixel".
     numbered = torch.arange(1, height * width + 1, dtype=torch.float64, device=layer.weight.device)
     spread = functional.unfold(
-        numbered.reshape(1, 1, height, width), layer.kernel_size,  # type: ignore[arg-type]
-        dilation=layer.dilation, padding=layer.padding, stride=layer.stride,  # type: ignore[arg-type]
-    )  # fmt: skip
+        numbered.reshape(1, 1, height, width),
+        layer.kernel_size,  # type: ignore[arg-type]
+        dilation=layer.dilation,
+        padding=layer.padding,
+        stride=layer.stride,  # type: ignore[arg-type]
+    )
     return spread[0].round().long() - 1
 
 
@@ -73,7 +76,7 @@ def gradient_system(gradient: Tensor, places: Tensor, pixels: int) -> Tensor:
     return dense[..., :pixels].reshape(filters * entries, pixels)
 
 
-def solve(block: Block, *, gradient: Tensor, weight_gradient: Tensor, output: Tensor) -> Solved:
+def solve(block: LayerBlock, *, gradient: Tensor, weight_gradient: Tensor, output: Tensor) -> Solved:
     """x of least norm among those that fit ∂L/∂W and W ∗ x + b = output best.
 
     Args:
@@ -101,7 +104,7 @@ def solve(block: Block, *, gradient: Tensor, weight_gradient: Tensor, output: Te
     return Solved(known.T.reshape(block.in_shape), rank, residual, notes)
 
 
-def numeric_rank(block: Block, gradient: Tensor) -> int:
+def numeric_rank(block: LayerBlock, gradient: Tensor) -> int:
     """How many of the unknowns gradient and output equations fix together, for this k."""
     channels, pixels = block.in_shape[0], block.in_shape[1] * block.in_shape[2]
     places = windows(block)
@@ -128,7 +131,7 @@ def _split(system: Tensor) -> _Split:
 
 
 def _rest(
-    block: Block, split: _Split, places: Tensor, *, known: Tensor, observed: Tensor, output: Tensor
+    block: LayerBlock, split: _Split, places: Tensor, *, known: Tensor, observed: Tensor, output: Tensor
 ) -> tuple[Tensor, int]:
     """What the strong directions leave open, [directions, channels], and the rank of its system."""
     missing = output - block.forward(known.T)
@@ -151,7 +154,7 @@ def _rest(
     return found.reshape(block.in_shape[0], -1).T, rank
 
 
-def _joint(block: Block, split: _Split, places: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
+def _joint(block: LayerBlock, split: _Split, places: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
     """Gram matrix and rows of the joint system: the output's equations, then the weak ones of the gradient."""
     weight, basis = block.weight(), split.rest
     padded = torch.cat([basis, basis.new_zeros(1, basis.shape[1])])
@@ -170,6 +173,6 @@ def _rank(gram: Tensor) -> int:
     return int((values > NEGLIGIBLE**2 * values[-1]).sum()) if float(values[-1]) > 0 else 0
 
 
-def _conv(block: Block) -> nn.Conv2d:
+def _conv(block: LayerBlock) -> nn.Conv2d:
     assert isinstance(block.layer, nn.Conv2d)
     return block.layer

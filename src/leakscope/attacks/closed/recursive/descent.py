@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from leakscope.attacks.closed.recursive import convolution
 from leakscope.attacks.closed.recursive.activations import slope, undo
-from leakscope.attacks.closed.recursive.chain import Block, Chain
 from leakscope.attacks.closed.recursive.convolution import Solved
+from leakscope.attacks.closed.recursive.layer_chain import LayerBlock, LayerChain
 from leakscope.attacks.closed.recursive.start import Start
 from leakscope.types import Tensors
 
@@ -19,7 +19,7 @@ class Descent:
     """The input of the lowest layer reached, and what was solved on the way, last layer first."""
 
     values: Tensor
-    layers: tuple[tuple[Block, Solved], ...]
+    layers: tuple[tuple[LayerBlock, Solved], ...]
 
     @property
     def residual(self) -> float:
@@ -27,13 +27,13 @@ class Descent:
         return max((solved.residual for _block, solved in self.layers), default=0.0)
 
 
-def descend(chain: Chain, tensors: Tensors, start: Start, *, top: int, layers: int | None = None) -> Descent:
+def descend(chain: LayerChain, tensors: Tensors, start: Start, *, top: int, layers: int | None = None) -> Descent:
     """Recover the inputs of the blocks below `top`; only the first `layers` of them where given.
 
     k_{i} = Aᵀ_{i+1} k_{i+1} ⊙ act′(z_i), and z_i is the activation's preimage of the input of i + 1.
     """
     values, gradient = start.inputs, start.gradient
-    solved: list[tuple[Block, Solved]] = []
+    solved: list[tuple[LayerBlock, Solved]] = []
     lowest = 0 if layers is None else max(0, top - layers)
     for place in range(top - 1, lowest - 1, -1):
         block = chain.blocks[place]
@@ -50,7 +50,7 @@ def descend(chain: Chain, tensors: Tensors, start: Start, *, top: int, layers: i
     return Descent(values, tuple(solved))
 
 
-def _layer(block: Block, gradient: Tensor, weight_gradient: Tensor, output: Tensor) -> Solved:
+def _layer(block: LayerBlock, gradient: Tensor, weight_gradient: Tensor, output: Tensor) -> Solved:
     if isinstance(block.layer, nn.Conv2d):
         return convolution.solve(block, gradient=gradient, weight_gradient=weight_gradient, output=output)
     strength = gradient.square().sum()

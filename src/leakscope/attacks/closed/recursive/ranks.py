@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from leakscope import rng as random
 from leakscope.attacks.closed.recursive import convolution
 from leakscope.attacks.closed.recursive.activations import apply, slope
-from leakscope.attacks.closed.recursive.chain import Block, Chain, take_apart
+from leakscope.attacks.closed.recursive.layer_chain import LayerBlock, LayerChain, take_apart
 from leakscope.errors import UnsuitableError
 
 Verdict = Literal["exact", "deficient"]
@@ -89,7 +89,7 @@ def rank_report(model: nn.Module, input_shape: tuple[int, ...], *, seed: int = 0
     return RankReport(tuple(reversed(found)))
 
 
-def choose_top(chain: Chain, *, shared: Collection[str] | None) -> int:
+def choose_top(chain: LayerChain, *, shared: Collection[str] | None) -> int:
     """Place of the layer where the recursion begins.
 
     The lowest linear layer whose bias gradient was shared, since that gradient *is* k and nothing above it
@@ -116,7 +116,7 @@ def choose_top(chain: Chain, *, shared: Collection[str] | None) -> int:
     return len(chain.blocks) - 1
 
 
-def padded(block: Block, rank: int) -> LayerRank:
+def count_equations(block: LayerBlock, rank: int) -> LayerRank:
     """Count a layer's equations; `rank` is that of the unpadded unknowns."""
     unknowns = int(torch.tensor(block.in_shape).prod())
     weights = block.layer.weight
@@ -128,17 +128,17 @@ def padded(block: Block, rank: int) -> LayerRank:
     return LayerRank(block.name, unknowns + zeros, weights.numel(), outputs, zeros, rank + zeros)
 
 
-def _layer(block: Block, gradient: Tensor) -> LayerRank:
+def _layer(block: LayerBlock, gradient: Tensor) -> LayerRank:
     if isinstance(block.layer, nn.Linear):
-        return padded(block, block.layer.in_features if bool((gradient != 0).any()) else 0)
-    return padded(block, convolution.numeric_rank(block, gradient))
+        return count_equations(block, block.layer.in_features if bool((gradient != 0).any()) else 0)
+    return count_equations(block, convolution.numeric_rank(block, gradient))
 
 
 def _has(shared: Collection[str] | None, name: str) -> bool:
     return shared is None or name in shared
 
 
-def _check_shared(block: Block, shared: Collection[str] | None) -> None:
+def _check_shared(block: LayerBlock, shared: Collection[str] | None) -> None:
     if not _has(shared, f"{block.name}.weight"):
         raise UnsuitableError(
             f"rgap needs the gradient of every layer it goes through, but {block.name!r}.weight was not shared; "
@@ -146,7 +146,7 @@ def _check_shared(block: Block, shared: Collection[str] | None) -> None:
         )
 
 
-def _check_size(block: Block) -> None:
+def _check_size(block: LayerBlock) -> None:
     if isinstance(block.layer, nn.Linear):
         return
     pixels = block.in_shape[1] * block.in_shape[2]

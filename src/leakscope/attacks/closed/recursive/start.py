@@ -14,7 +14,7 @@ import torch
 from scipy.optimize import brentq, minimize_scalar
 from torch import Tensor
 
-from leakscope.attacks.closed.recursive.chain import Block
+from leakscope.attacks.closed.recursive.layer_chain import LayerBlock
 from leakscope.errors import UnsuitableError
 from leakscope.types import Loss, Observation
 
@@ -40,7 +40,7 @@ def from_bias(weight: Tensor, bias: Tensor) -> Start:
     return Start(bias, weight.T @ bias / bias.square().sum())
 
 
-def from_loss(seen: Observation, block: Block, weight: Tensor) -> list[Start]:
+def from_loss(seen: Observation, block: LayerBlock, weight: Tensor) -> list[Start]:
     """Every start that the last weight gradient and the loss allow, smallest logits first."""
     left, values, right = torch.linalg.svd(weight, full_matrices=False)
     v, w = left[:, 0], values[0] * right[0]

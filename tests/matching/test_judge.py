@@ -9,9 +9,9 @@ import torch
 
 from leakscope.client import share
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
-from leakscope.matching.distances.distance import Cosine, SquaredL2
-from leakscope.matching.labels.rules import infer_labels
-from leakscope.matching.verdict import distance_of_zero, judge
+from leakscope.matching.distances import Cosine, SquaredL2
+from leakscope.matching.engine import distance_of_zero, judge
+from leakscope.matching.labels import infer_labels
 from leakscope.observation.observe import observe
 from leakscope.registry import get_attack, get_defence
 from leakscope.types import LocalTraining, Reconstruction, SharedUpdate, Status

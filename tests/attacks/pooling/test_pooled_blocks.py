@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.attacks.closed.pooling.blocks import take_apart
-from leakscope.attacks.closed.pooling.evidence import Known, gradient_evidence, gradient_rows
+from leakscope.attacks.closed.pooling.gradient_evidence import BlockFacts, gradient_evidence, gradient_rows
+from leakscope.attacks.closed.pooling.pooled_blocks import take_apart
 from leakscope.errors import UnsuitableError
 from leakscope.models import build
 from tiny import batch_of, seen_of
@@ -90,7 +90,7 @@ def test_with_the_winners_known_the_true_input_explains_the_gradient_exactly(net
         nn.functional.cross_entropy(model[3:](maxima.sigmoid().reshape(1, 6, 5, 5)), batch.targets), maxima
     )
     nothing = torch.zeros(144, 144).double()
-    known = Known(maxima.detach(), signal, gradient, torch.zeros_like(signal))
+    known = BlockFacts(maxima.detach(), signal, gradient, torch.zeros_like(signal))
     found = gradient_evidence(block, known, odds=odds, mean=0 * truth, covariance=nothing, tolerance=1e-3)
     scale = found.shift.abs().max()
     assert float((found.precision @ truth - found.shift).abs().max() / scale) < 1e-9
@@ -103,12 +103,12 @@ def test_a_wary_reader_doubts_the_gradient_of_one_output_where_it_contradicts_th
     signal = torch.ones(6, 25).double()
     gradient = torch.stack([gradient_rows(block, share) @ mean for share in odds])
     gradient[2] += 3.0
-    known = Known(signal, signal, gradient, 0 * signal)
+    known = BlockFacts(signal, signal, gradient, 0 * signal)
     trust = [
         gradient_evidence(
             block, known, odds=odds, mean=mean, covariance=covariance, tolerance=1e-2, wary=wary
         ).precision.trace()
         for wary in (False, True)
-    ]  # fmt: skip
+    ]
     # Six alike, of which one is as good as gone; its share is a little smaller, as its gradient is larger.
     assert 0.8 < float(trust[1] / trust[0]) < 0.9

@@ -1,19 +1,25 @@
-"""Rules that find labels without counting: one example by sign, several different ones by row minimum.
+"""`infer_labels`: one label by sign, different ones by row minimum, and repeated ones by counting.
 
 For cross-entropy and one example the gradient of the logits is p − y: negative at the label alone.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-from leakscope.errors import UnsuitableError
-from leakscope.matching.labels.guess import LabelGuess
-from leakscope.matching.labels.layer import check_readable, last_layer
-from leakscope.matching.labels.probe import probe
+from leakscope.errors import UnsuitableError, UsageError, suggest
+from leakscope.matching.labels.counting import LabelGuess, count_by_row_sums, count_labels, respond_to_noise
+from leakscope.matching.labels.last_layer import (
+    check_readable,
+    last_layer,
+)
 from leakscope.types import Observation
 
+RuleName = Literal["auto", "sign", "row-minimum", "counting", "geng"]
+_RULES = ("auto", "sign", "row-minimum", "counting", "geng")
 _COIN = "no bias gradient, and features of both signs: the label of {} is a guess"
 
 
@@ -47,7 +53,7 @@ def _of_one_logit(seen: Observation, signal: Tensor) -> LabelGuess:
 
 
 def _sign_proven(seen: Observation) -> bool:
-    return last_layer(seen)[1] is not None or probe(seen).non_negative
+    return last_layer(seen)[1] is not None or respond_to_noise(seen).non_negative
 
 
 def row_minimum(seen: Observation, count: int) -> LabelGuess:
@@ -65,12 +71,12 @@ def row_minimum(seen: Observation, count: int) -> LabelGuess:
             f"{len(smallest)}; use label counting"
         )
     if len(smallest) == 1:
-        # One logit has one row, whose class is no label: its sign is.
+        # One logit has one row, which is not a class; its sign tells the label.
         return last_layer_sign(seen)
     order = smallest.argsort()
     ranked = order[:count].sort()
     chosen = smallest[ranked.values]
-    proven = probe(seen).non_negative
+    proven = respond_to_noise(seen).non_negative
     confidence = (chosen < 0).float() if proven else _margin(chosen, smallest[order[count:]])
     notes = () if proven else ("row minimum assumes features that are never negative; this network has negative ones",)
     return LabelGuess(ranked.values, confidence, "row minimum", notes)
@@ -96,3 +102,45 @@ def _margin(chosen: Tensor, left_out: Tensor) -> Tensor:
     rival = -left_out.min() if len(left_out) else chosen.new_zeros(())
     own, other = (-chosen).clamp_min(0), rival.clamp_min(0)
     return (own / (own + other).clamp_min(torch.finfo(chosen.dtype).tiny)).float()
+
+
+def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName = "auto") -> LabelGuess:
+    """Read the labels off an update: by sign for one example, by counting for more.
+
+    `count` is the number of examples where it is known; otherwise as many as classes with a
+    negative gradient. One logit of a logistic loss tells one label, 0 or 1, by its sign whatever the rule.
+
+    Args:
+        seen: What the server sees; the last layer must be among what was shared.
+        count: How many labels to return.
+        rule: "auto" is "sign" for one example and "counting" for more; "row-minimum" finds different
+            labels only; "geng" counts by row sums of the weight gradient.
+
+    Example:
+        >>> infer_labels(seen).labels          # doctest: +SKIP
+        tensor([3])
+    """
+    if rule not in _RULES:
+        raise UsageError(f"unknown label rule {rule!r}.{suggest(rule, _RULES)}")
+    if count is not None and (not isinstance(count, int) or count < 1):
+        raise UsageError(f"count is a whole number of labels ≥ 1, or None where it is unknown; got {count!r}")
+    number = count or seen.num_examples or estimate_count(seen)
+    if rule == "sign" and number != 1:
+        raise UnsuitableError(
+            f"rule 'sign' reads one label, but {number} examples are behind the update; use 'counting'"
+        )
+    if seen.num_classes == 1 and number > 1:
+        raise UnsuitableError(
+            f"the gradient of one logit is a sum over {number} examples and tells no label by itself; "
+            "use scenario A or B, or an attack that optimises labels (dlg)"
+        )
+    if rule == "sign" or (number == 1 and (rule == "auto" or seen.num_classes == 1)):
+        return last_layer_sign(seen)
+    if rule == "row-minimum":
+        return row_minimum(seen, number)
+    return count_by_row_sums(seen, number) if rule == "geng" else count_labels(seen, number)
+
+
+def estimate_count(seen: Observation) -> int:
+    """The least number of examples behind an update: its classes with a negative gradient."""
+    return max(1, int((class_signal(seen) < 0).sum()))

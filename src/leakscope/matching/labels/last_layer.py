@@ -1,8 +1,9 @@
-"""What a layer's output means for the loss, found by trying: made-up logits take that output's place.
+"""The layer that labels are read off: which it is, its gradient however it was shared, and whether that tells labels.
 
 Every label rule relies on one thing: the gradient in the output of the last layer is negative at the label and
 nowhere else, and sums to zero over the classes, as that of softmax cross-entropy does; or, for one logit, is
-negative for label 1 and positive for label 0, as that of a logistic loss is.
+negative for label 1 and positive for label 0, as that of a logistic loss is. Whether it is so is found by trying:
+made-up logits take the place of the layer's output.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from torch.nn import functional
 
 from leakscope import rng as random
 from leakscope.errors import UnsuitableError
-from leakscope.matching.labels.soft import probabilities
-from leakscope.networks import noise_inputs, run
+from leakscope.matching.replays.replay import gradient_factor
+from leakscope.networks import find_head, noise_inputs, run
 from leakscope.types import Loss, Observation
 
 _EXAMPLES = 4
@@ -25,6 +26,61 @@ _SIZE = 0.1
 _SLACK = 1e-3
 _IMBALANCE = 0.05
 _MISUSE = (RuntimeError, ValueError, TypeError, IndexError)
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """Label probabilities [..., classes]; of one logit the probability of label 1, since its softmax is always 1."""
+    return logits.sigmoid() if logits.shape[-1] == 1 else logits.softmax(-1)
+
+
+def likeliest(targets: Tensor, *, axes: int = 1) -> Tensor:
+    """Whole labels for probabilities; the first `axes` axes count examples, a missing one after them is one logit."""
+    each = targets.reshape(*targets.shape[:axes], -1)
+    return (each[..., 0] >= 0.5).long() if each.shape[-1] == 1 else each.argmax(-1)
+
+
+def find_last_layer(seen: Observation) -> tuple[str, nn.Linear]:
+    """Name and module of the shared linear layer that produces the logits.
+
+    The one with an output a class that was seen to do it: its output is the model's, or becomes it without mixing
+    classes. A hidden layer may be as wide.
+    """
+    wide = [
+        (name, module)
+        for name, module in seen.model.named_modules()
+        if isinstance(module, nn.Linear) and module.out_features == seen.num_classes
+    ]
+    # Modules may be registered in any order.
+    head = find_head(seen.model, noise_inputs(seen.model, seen.input_shape)) if wide else None
+    found = [one for one in wide if one[1] is head] or [one for one in wide if feeds_logits(seen, one[1])]
+    if found and _parameter(found[-1][0], "weight") in seen.update.tensors:
+        return found[-1]
+    raise UnsuitableError(
+        f"labels cannot be read off this update: no shared linear layer with {seen.num_classes} outputs; "
+        "share the last layer, use scenario A or B, or an attack that optimises labels (dlg)"
+    )
+
+
+def check_readable(seen: Observation) -> None:
+    """Refuse a loss whose gradient does not tell labels, before any is read."""
+    if not seen.task.is_cross_entropy:
+        check_loss(seen, find_last_layer(seen)[1])
+
+
+def last_layer(seen: Observation) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias *gradient* of the layer that produces the logits, mean over examples.
+
+    A delta is turned into a gradient by its sign, and by rate and steps where granted.
+    """
+    name, _module = find_last_layer(seen)
+    weight = seen.update.tensors[_parameter(name, "weight")]
+    bias = seen.update.tensors.get(_parameter(name, "bias"))
+    factor = gradient_factor(seen)
+    return weight * factor, None if bias is None else bias * factor
+
+
+def _parameter(layer: str, name: str) -> str:
+    return f"{layer}.{name}" if layer else name
 
 
 def feeds_logits(seen: Observation, layer: nn.Module) -> bool:

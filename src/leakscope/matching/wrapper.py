@@ -11,7 +11,7 @@ from leakscope.types import Knowledge, Observation, Reconstruction
 
 
 @dataclass(frozen=True)
-class AroundMatching(Attack):
+class MatchingWrapper(Attack):
     """Asks of a scenario, costs and knows what its search does, unless a subclass says otherwise."""
 
     search: GradientMatching
@@ -30,11 +30,11 @@ class AroundMatching(Attack):
         """That of the search."""
         return self.search.effort
 
-    def with_effort(self, effort: Effort) -> AroundMatching:
+    def with_effort(self, effort: Effort) -> MatchingWrapper:
         """The same attack around a search of another length."""
         return replace(self, search=self.search.with_effort(effort))
 
-    def revised(self, change: Callable[[Recipe], Recipe]) -> AroundMatching:
+    def revised(self, change: Callable[[Recipe], Recipe]) -> MatchingWrapper:
         """The same attack around a search that knows a defence."""
         return replace(self, search=self.search.revised(change))
 

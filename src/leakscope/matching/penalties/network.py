@@ -1,8 +1,4 @@
-"""GradInversion's batch-norm prior: candidates should give the statistics that private data gave.
-
-R(x) = Σ over layers ‖mean(x) − m‖ + ‖var(x) − v‖, with m and v the running statistics of the network, or
-the exact ones of the batch where the scenario grants them.
-"""
+"""What the network itself says of candidates: their batch-norm statistics, and the labels it predicts for them."""
 
 from __future__ import annotations
 
@@ -10,10 +6,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from leakscope.matching.penalties.penalty import Penalty
-from leakscope.matching.trial import Trial
-from leakscope.networks import norm_layers, norm_statistics
+from leakscope.matching.labels.last_layer import probabilities
+from leakscope.matching.penalties.penalty import Penalty, Trial
+from leakscope.networks import norm_layers, norm_statistics, run
 from leakscope.types import Observation
 
 Statistics = dict[str, tuple[Tensor, Tensor]]
@@ -21,7 +18,10 @@ Statistics = dict[str, tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class BatchNormPrior(Penalty):
-    """Distance of the candidates' statistics from the target's, summed over batch-norm layers.
+    """GradInversion: candidates should give the statistics that private data gave.
+
+    R(x) = Σ over layers ‖mean(x) − m‖ + ‖var(x) − v‖, with m and v the running statistics of the network, or the exact
+    ones of the batch where the scenario grants them.
 
     Zero for networks without batch normalisation and for layers that keep no running statistics.
     """
@@ -63,3 +63,25 @@ def target_statistics(model: nn.Module, seen: Observation | None) -> Statistics:
 def _norm(gap: Tensor) -> Tensor:
     # The derivative of a plain norm is not finite at zero, where exact statistics end.
     return (gap.square().sum() + 1e-12).sqrt()
+
+
+@dataclass(frozen=True)
+class LabelTerm(Penalty):
+    """CPL: mean ‖p(x) − y‖², p the softmax, or the sigmoid of one logit: zero where the network predicts the label.
+
+    It is not zero at the truth unless the network is trained, so its weight must be small.
+    """
+
+    weight: float
+    relative: bool = False
+
+    def value(self, trial: Trial) -> Tensor:
+        """Return the mean squared error of the predictions per group."""
+        groups, count = trial.images.shape[:2]
+        # In training mode batch normalisation mixes what it sees at once: groups stay apart.
+        logits = torch.stack([run(trial.model, trial.images[group]) for group in range(groups)])
+        targets = trial.targets
+        if not targets.is_floating_point() and logits.shape[-1] > 1:
+            targets = functional.one_hot(targets, logits.shape[-1])
+        gap = probabilities(logits) - targets.to(logits).reshape(groups, count, -1)
+        return gap.square().sum(-1).mean(1)

@@ -35,7 +35,7 @@ class Bend:
 
 
 @dataclass(frozen=True)
-class Block:
+class PooledBlock:
     """z = W·patch + b, then the activation, then the largest of each window.
 
     `weight` is [O, P]; `columns` [P, Q] says which inputs patch q is made of, `windows` [M, k] which patches share a
@@ -75,13 +75,13 @@ class Block:
         return self.bend.forward(functional.max_pool2d(before, round(self.windows.shape[1] ** 0.5)))
 
 
-def take_apart(seen: Observation) -> tuple[list[Block], str]:
+def take_apart(seen: Observation) -> tuple[list[PooledBlock], str]:
     """The blocks at the beginning of the network in double precision, and the name of the linear layer after them.
 
     Raises:
         UnsuitableError: The network begins otherwise, or an update of these layers is missing.
     """
-    shape, mean, deviation = _checked_shape(seen), 0.0, 1.0
+    shape, mean, deviation = _check_shape(seen), 0.0, 1.0
     steps = list(networks.take_apart(seen.model, seen.input_shape).steps)
     passed, blocks = [type(step.layer).__name__ for step in steps], []
     while steps:
@@ -109,7 +109,7 @@ def take_apart(seen: Observation) -> tuple[list[Block], str]:
     )
 
 
-def _checked_shape(seen: Observation) -> tuple[int, int, int]:
+def _check_shape(seen: Observation) -> tuple[int, int, int]:
     if len(seen.input_shape) != 3 or seen.bounds is None:
         raise UnsuitableError(
             "reading through max pooling is for images [C, H, W] of a known range, "
@@ -119,9 +119,15 @@ def _checked_shape(seen: Observation) -> tuple[int, int, int]:
 
 
 def _block(
-    name: str, layer: nn.Conv2d, *, shape: tuple[int, int, int], bend: Bend, side: int, mean: Tensor | float,
+    name: str,
+    layer: nn.Conv2d,
+    *,
+    shape: tuple[int, int, int],
+    bend: Bend,
+    side: int,
+    mean: Tensor | float,
     deviation: Tensor | float,
-) -> Block:  # fmt: skip
+) -> PooledBlock:
     plain = layer.padding in ((0, 0), "valid") and layer.dilation == (1, 1) and layer.groups == 1
     if not plain:
         raise UnsuitableError(
@@ -137,9 +143,9 @@ def _block(
     columns = functional.unfold(places.reshape(1, *shape), kernel, stride=stride)[0].round().long()
     rows = (shape[1] - kernel[0]) // stride[0] + 1
     windows = _windows(rows, columns.shape[1] // rows, side).to(weight.device)
-    return Block(
+    return PooledBlock(
         name, shape, kernel, stride, folded, bias - folded @ centre, columns, windows, bend, centre, spread
-    )  # fmt: skip
+    )
 
 
 def _windows(height: int, width: int, side: int) -> Tensor:
@@ -158,9 +164,10 @@ def _bend(layer: nn.Module | None) -> Bend:
     if isinstance(layer, nn.LeakyReLU) and layer.negative_slope > 0:
         flat = layer.negative_slope
         return Bend(
-            lambda z: functional.leaky_relu(z, flat), lambda h: torch.where(h > 0, h, h / flat),
+            lambda z: functional.leaky_relu(z, flat),
+            lambda h: torch.where(h > 0, h, h / flat),
             lambda h: torch.where(h > 0, 1.0, flat).to(h),
-        )  # fmt: skip
+        )
     raise UnsuitableError(
         f"reading through max pooling needs a strictly increasing activation (sigmoid, tanh, leaky ReLU), got {layer}"
     )
@@ -171,17 +178,21 @@ def _side(layer: nn.Module | None) -> int:
     if isinstance(size, Sequence) and len(set(size)) == 1:
         size = size[0]
     plain = (
-        isinstance(layer, nn.MaxPool2d) and isinstance(size, int) and size > 1
-        and layer.stride in (size, (size, size)) and layer.padding in (0, (0, 0))
-        and layer.dilation in (1, (1, 1)) and not layer.ceil_mode
-    )  # fmt: skip
+        isinstance(layer, nn.MaxPool2d)
+        and isinstance(size, int)
+        and size > 1
+        and layer.stride in (size, (size, size))
+        and layer.padding in (0, (0, 0))
+        and layer.dilation in (1, (1, 1))
+        and not layer.ceil_mode
+    )
     if not plain:
         raise UnsuitableError(f"reading through max pooling needs square windows that do not overlap, got {layer}")
     assert isinstance(size, int)
     return size
 
 
-def _check_shared(seen: Observation, blocks: list[Block], name: str, layer: nn.Linear) -> None:
+def _check_shared(seen: Observation, blocks: list[PooledBlock], name: str, layer: nn.Linear) -> None:
     needed = [*(f"{block.name}.weight" for block in blocks), f"{name}.weight", f"{name}.bias"]
     missing = [key for key in needed if key not in seen.update.tensors]
     if missing:

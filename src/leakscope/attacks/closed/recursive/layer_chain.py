@@ -23,7 +23,7 @@ _DROPOUT = nn.modules.dropout._DropoutNd
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class LayerBlock:
     """One layer z = A x + b, and the activations that follow it; shapes are of one example."""
 
     name: str
@@ -48,26 +48,36 @@ class Block:
         values = values.reshape(self.in_shape)
         if isinstance(self.layer, nn.Linear):
             return self.weight() @ values + self.bias()
-        return self.bias() + functional.conv2d(
-            values[None], self.weight(),
-            stride=self.layer.stride, padding=self.layer.padding, dilation=self.layer.dilation,
-        )[0]  # fmt: skip
+        return (
+            self.bias()
+            + functional.conv2d(
+                values[None],
+                self.weight(),
+                stride=self.layer.stride,
+                padding=self.layer.padding,
+                dilation=self.layer.dilation,
+            )[0]
+        )
 
     def pull_back(self, gradient: Tensor) -> Tensor:
         """Aᵀ k: the gradient in the layer's input, from that in its output."""
         if isinstance(self.layer, nn.Linear):
             return self.weight().T @ gradient.reshape(-1)
         return conv2d_input(
-            (1, *self.in_shape), self.weight(), gradient.reshape(1, *self.out_shape),
-            stride=self.layer.stride, padding=self.layer.padding, dilation=self.layer.dilation,  # type: ignore[arg-type]
-        )[0]  # fmt: skip
+            (1, *self.in_shape),
+            self.weight(),
+            gradient.reshape(1, *self.out_shape),
+            stride=self.layer.stride,
+            padding=self.layer.padding,
+            dilation=self.layer.dilation,  # type: ignore[arg-type]
+        )[0]
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class LayerChain:
     """The layers from the input on, up to the output or to the first thing that cannot be undone (`reason`)."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[LayerBlock, ...]
     input_shape: tuple[int, ...]
     entry: tuple[nn.Module, ...] = ()
     constants: tuple[Tensor, Tensor] | None = None
@@ -86,12 +96,12 @@ class Chain:
 class _Walk:
     """What has been collected so far, on the way from the input to the output."""
 
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[LayerBlock] = field(default_factory=list)
     activations: list[nn.Module] = field(default_factory=list)
     entry: tuple[nn.Module, ...] = ()
     constants: tuple[Tensor, Tensor] | None = None
 
-    def add(self, block: Block) -> None:
+    def add(self, block: LayerBlock) -> None:
         self.close()
         self.blocks.append(block)
 
@@ -100,12 +110,12 @@ class _Walk:
         found, self.activations = tuple(self.activations), []
         if self.blocks:
             last = self.blocks[-1]
-            self.blocks[-1] = Block(last.name, last.layer, last.in_shape, last.out_shape, found)
+            self.blocks[-1] = LayerBlock(last.name, last.layer, last.in_shape, last.out_shape, found)
         else:
             self.entry = found
 
 
-def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> Chain:
+def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> LayerChain:
     """The chain at the beginning of `model`, which is not run in the caller's copy."""
     try:
         found = networks.take_apart(model, input_shape)
@@ -117,7 +127,7 @@ def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> Chain:
     reasons = (_take(walk, step) for step in found.steps)
     reason = next((one for one in reasons if one is not None), found.reason)
     walk.close()
-    return Chain(tuple(walk.blocks), input_shape, walk.entry, walk.constants, reason)
+    return LayerChain(tuple(walk.blocks), input_shape, walk.entry, walk.constants, reason)
 
 
 def _take(walk: _Walk, step: Step) -> str | None:
@@ -126,7 +136,7 @@ def _take(walk: _Walk, step: Step) -> str | None:
     if isinstance(layer, (nn.Linear, nn.Conv2d)):
         reason = _layer_trouble(layer, step)
         if reason is None:
-            walk.add(Block(step.name, layer, step.in_shape, step.out_shape))
+            walk.add(LayerBlock(step.name, layer, step.in_shape, step.out_shape))
         return reason and f"{step.name!r} {reason}"
     constants = None if layer is None else normalisation_constants(layer)
     if constants is not None and not walk.blocks and not walk.activations:

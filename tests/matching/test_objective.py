@@ -7,10 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from leakscope.matching import routes
-from leakscope.matching.distances.distance import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
-from leakscope.matching.replays.replay import AsKnown, OneGradient
-from leakscope.matching.routes import Match, PlainRoute, choose_route
+from leakscope.matching import objective
+from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
+from leakscope.matching.objective import choose_route
+from leakscope.matching.problem import Match, PlainRoute
+from leakscope.matching.replays import AsKnown, OneGradient
 from leakscope.rng import generator, uniform
 from leakscope.types import LocalTraining
 from tiny import batch_of, convolutional, dense, seen_of
@@ -98,8 +99,8 @@ class Lying:
 
 
 def test_a_structured_route_that_disagrees_is_dropped(monkeypatch):
-    compile_network = routes.compile_network
-    monkeypatch.setattr(routes, "compile_network", lambda *a, **k: Lying(compile_network(*a, **k)))
+    compile_network = objective.compile_network
+    monkeypatch.setattr(objective, "compile_network", lambda *a, **k: Lying(compile_network(*a, **k)))
     seen, where = setting(dense(), [1, 3])
     route, note = choose_route(seen, OneGradient(), SquaredL2(), **where)
     assert isinstance(route, PlainRoute)
@@ -108,12 +109,17 @@ def test_a_structured_route_that_disagrees_is_dropped(monkeypatch):
 
 @pytest.mark.parametrize(
     ("distance", "image", "agrees"),
-    [(1.0, [3.0, 4.0], True), (1.01, [3.0, 4.0], False), (1.0, [3.3, 4.4], False), (1.0, [4.0, 3.0], False),
-     (1.0, [float("nan"), 4.0], False)],
-)  # fmt: skip
+    [
+        (1.0, [3.0, 4.0], True),
+        (1.01, [3.0, 4.0], False),
+        (1.0, [3.3, 4.4], False),
+        (1.0, [4.0, 3.0], False),
+        (1.0, [float("nan"), 4.0], False),
+    ],
+)
 def test_agreement_means_value_direction_and_length(distance, image, agrees):
     reference = Match(torch.tensor([1.0]), torch.tensor([[3.0, 4.0]]), None)
-    assert routes._agree(Match(torch.tensor([distance]), torch.tensor([image]), None), reference) is agrees
+    assert objective._agree(Match(torch.tensor([distance]), torch.tensor([image]), None), reference) is agrees
 
 
 def test_the_model_is_left_as_it_was():

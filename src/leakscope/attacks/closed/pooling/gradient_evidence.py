@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.attacks.closed.pooling.blocks import Block
+from leakscope.attacks.closed.pooling.pooled_blocks import PooledBlock
 
 # No single window may be settled by one look at the gradient.
 _LOUDEST = 20.0
 
 
 @dataclass(frozen=True)
-class Known:
+class BlockFacts:
     """What the update says of a block: window maxima and backward signal [O, M], and weight gradient [O, P].
 
     `doubt` [O, M] is the deviation of maxima that were themselves read with some uncertainty.
@@ -40,7 +40,14 @@ class Evidence:
 
 
 def gradient_evidence(
-    block: Block, known: Known, *, odds: Tensor, mean: Tensor, covariance: Tensor, tolerance: float, wary: bool = False
+    block: PooledBlock,
+    known: BlockFacts,
+    *,
+    odds: Tensor,
+    mean: Tensor,
+    covariance: Tensor,
+    tolerance: float,
+    wary: bool = False,
 ) -> Evidence:
     """Weigh the weight gradient, given `odds` [O, M, k] of the winners and the belief N(mean, covariance).
 
@@ -68,7 +75,7 @@ def gradient_evidence(
     return Evidence(precision, shift, torch.stack(hints).clamp(-_LOUDEST, _LOUDEST))
 
 
-def gradient_rows(block: Block, weights: Tensor) -> Tensor:
+def gradient_rows(block: PooledBlock, weights: Tensor) -> Tensor:
     """The gradient of one output as a linear map of the inputs, [P, n]; `weights` [M, k] count the windows' entries."""
     each = weights.new_zeros(block.columns.shape[1])
     each[block.windows.flatten()] = weights.flatten()
@@ -76,7 +83,7 @@ def gradient_rows(block: Block, weights: Tensor) -> Tensor:
     return rows.scatter_(1, block.columns, each.expand_as(block.columns))
 
 
-def _noise(block: Block, known: Known, odds: Tensor, covariance: Tensor) -> Tensor:
+def _noise(block: PooledBlock, known: BlockFacts, odds: Tensor, covariance: Tensor) -> Tensor:
     """Covariance [O, P, P] of what uncertain winners add, from the uncertainty of the patches themselves."""
     members = block.windows.shape[1]
     patch = len(block.columns)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from leakscope import rng as random
 from leakscope.attacks.closed.linear.rows import quotient
 from leakscope.errors import UnsuitableError
-from leakscope.matching.candidates.pixels import Pixels
+from leakscope.matching.candidates import Pixels
 from leakscope.networks import find_normalisation, record_inputs
 from leakscope.types import Observation
 
@@ -31,8 +31,8 @@ def layer_inputs(seen: Observation) -> dict[str, Tensor]:
             f"layer_inputs needs one example behind the update, got {seen.num_examples}: a row then holds a mixture; "
             "use fc-inversion, which looks for rows that a single example reached"
         )
-    layers = shared_layers(seen)
-    received = record_inputs(seen.model, _probe(seen), layers)
+    layers = find_shared_layers(seen)
+    received = record_inputs(seen.model, _sample_inputs(seen), layers)
     found: dict[str, Tensor] = {}
     for name in layers:
         weight, bias = gradients(seen, name)
@@ -42,7 +42,7 @@ def layer_inputs(seen: Observation) -> dict[str, Tensor]:
     return found
 
 
-def shared_layers(seen: Observation) -> dict[str, nn.Linear]:
+def find_shared_layers(seen: Observation) -> dict[str, nn.Linear]:
     """Linear layers whose weight and bias gradient were both shared, by name."""
     return {
         name: module
@@ -60,10 +60,10 @@ def gradients(seen: Observation, layer: str) -> tuple[Tensor, Tensor]:
 def first_linear(seen: Observation) -> str:
     """Name of a shared linear layer with bias that receives the whole input, unchanged."""
     size = int(torch.tensor(seen.input_shape).prod())
-    shared = {name: layer for name, layer in shared_layers(seen).items() if layer.in_features == size}
+    shared = {name: layer for name, layer in find_shared_layers(seen).items() if layer.in_features == size}
     if shared:
-        expected = normalised(seen, _probe(seen)).flatten(1)
-        for name, values in record_inputs(seen.model, _probe(seen), shared).items():
+        expected = normalise(seen, _sample_inputs(seen)).flatten(1)
+        for name, values in record_inputs(seen.model, _sample_inputs(seen), shared).items():
             if values[0].shape == expected.shape and torch.allclose(values[0], expected, rtol=1e-4, atol=1e-5):
                 return name
     raise UnsuitableError(
@@ -73,7 +73,7 @@ def first_linear(seen: Observation) -> str:
     )
 
 
-def normalised(seen: Observation, inputs: Tensor) -> Tensor:
+def normalise(seen: Observation, inputs: Tensor) -> Tensor:
     """Inputs as the model's own normalisation passes them on."""
     constants = find_normalisation(seen.model, seen.input_shape)
     if constants is None:
@@ -96,6 +96,6 @@ def parameter_names(layer: str) -> tuple[str, str]:
     return f"{prefix}weight", f"{prefix}bias"
 
 
-def _probe(seen: Observation) -> Tensor:
+def _sample_inputs(seen: Observation) -> Tensor:
     like = torch.empty(0, device=seen.device, dtype=seen.dtype)
     return random.uniform((2, *seen.input_shape), random.generator(0, "probe"), like=like)

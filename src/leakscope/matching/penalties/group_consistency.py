@@ -11,16 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.matching.labels.soft import likeliest
-from leakscope.matching.penalties.penalty import Penalty
-from leakscope.matching.trial import Trial
+from leakscope.matching.labels.last_layer import likeliest
+from leakscope.matching.penalties.penalty import Penalty, Trial
 
 
 @dataclass(frozen=True)
 class GroupConsistency(Penalty):
     """Mean squared distance of each seed's images from the registered average of a victim's seeds.
 
-    `begin` is the share of the run after which the term acts: the average of noise is no consensus. A share and
+    `begin` is the share of the run after which the term acts: the average of noise is not a consensus. A share and
     not a number, so that a run cut short keeps its term. `reach` bounds the shift, as a share of the side.
     """
 
@@ -51,7 +50,7 @@ def consensus(seeds: Tensor, labels: Tensor, *, reach: float = 0.125) -> Tensor:
     ordered = seeds[rows, orders]
     middle = ordered.mean(0)
     if seeds.ndim == 5:
-        ordered = torch.stack([registered(seed, middle, reach=reach) for seed in ordered])
+        ordered = torch.stack([register(seed, middle, reach=reach) for seed in ordered])
     average = ordered.mean(0)
     return average.expand_as(seeds)[rows, orders.argsort(1)]
 
@@ -71,10 +70,10 @@ def matching_order(seed: Tensor, reference: Tensor, labels: Tensor) -> Tensor:
     return order
 
 
-def registered(images: Tensor, reference: Tensor, *, reach: float) -> Tensor:
+def register(images: Tensor, reference: Tensor, *, reach: float) -> Tensor:
     """Each image moved, cyclically, by the shift within `reach` that correlates best with its reference."""
     height, width = images.shape[-2:]
-    spectrum = torch.fft.rfft2(_centred(reference)) * torch.fft.rfft2(_centred(images)).conj()
+    spectrum = torch.fft.rfft2(_centre(reference)) * torch.fft.rfft2(_centre(images)).conj()
     correlation = torch.fft.irfft2(spectrum, s=(height, width)).sum(1)
     allowed = _near(height, reach)[:, None] & _near(width, reach)[None]
     correlation = torch.where(allowed.to(images.device), correlation, torch.full_like(correlation, -torch.inf))
@@ -89,5 +88,5 @@ def _near(side: int, reach: float) -> Tensor:
     return torch.minimum(shift, side - shift) <= int(reach * side)
 
 
-def _centred(images: Tensor) -> Tensor:
+def _centre(images: Tensor) -> Tensor:
     return images - images.mean((-2, -1), keepdim=True)

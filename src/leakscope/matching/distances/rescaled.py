@@ -1,0 +1,80 @@
+"""Distances between rescaled tensors: to unit length, or each by a factor of its own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from leakscope.matching.distances.distance import DistanceWrapper, Grouped, differentiate, flat, scale_to_unit, spread
+
+
+@dataclass(frozen=True)
+class Direction(DistanceWrapper):
+    """The base distance between unit vectors: g/‖g‖ and t/‖t‖.
+
+    For a delta whose rate and steps are unknown nothing but the direction means anything.
+    """
+
+    @property
+    def is_scale_free(self) -> bool:
+        """Lengths are divided out."""
+        return True
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Distance between the directions."""
+        return self.base.value(scale_to_unit(found, target), scale_to_unit(target, target))
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cotangent by automatic differentiation of the scaling alone."""
+        return differentiate(self, found, target)
+
+
+class Weighed(DistanceWrapper):
+    """The base distance between tensors that were each multiplied by a factor of their own."""
+
+    @abstractmethod
+    def gains(self, target: Grouped) -> dict[str, Tensor]:
+        """The factor of every tensor, per group."""
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Distance between the weighed tensors."""
+        gains = self.gains(target)
+        return self.base.value(_weigh(found, gains), _weigh(target, gains))
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """The base cotangent, weighed once more."""
+        gains = self.gains(target)
+        value, pulled = self.base.value_and_cotangent(_weigh(found, gains), _weigh(target, gains))
+        return value, _weigh(pulled, gains)
+
+
+@dataclass(frozen=True)
+class Denoised(Weighed):
+    """The base distance with noisy tensors weighed down.
+
+    The attacker who knows the noise's variance v weighs tensor t by the share of its energy
+    that is signal, √(1 − v·n/‖t‖²) for n shared entries: a tensor drowned in noise only misleads.
+    `variance` is in the units of the target, so what changes those goes inside: see `Recipe.distance_to`.
+    """
+
+    variance: float
+
+    def gains(self, target: Grouped) -> dict[str, Tensor]:
+        """√ of the share of signal, per tensor and group."""
+        gains = {}
+        for name, value in target.items():
+            energy = flat(value).square().sum(1).clamp_min(1e-30)
+            # Never quite zero: where everything is noise the direction must stay defined.
+            gains[name] = (1 - self.variance * _count_shared(value) / energy).clamp_min(1e-4).sqrt()
+        return gains
+
+
+def _weigh(values: Grouped, gains: Grouped) -> dict[str, Tensor]:
+    return {name: values[name] * spread(gain, values[name]) for name, gain in gains.items()}
+
+
+def _count_shared(value: Tensor) -> Tensor:
+    """Entries per group that were not zeroed before sharing: those carry the noise."""
+    return flat(value != 0).sum(1)
