@@ -24,7 +24,9 @@ def normalised_seen(bounds=(0.0, 1.0)):
 def test_decoding_undoes_the_models_normalisation():
     seen, pixels = normalised_seen(), Pixels(normalised=True)
     images = torch.rand(2, 1, 3, 4, 4, generator=generator(0), dtype=torch.float64)
-    mean, std = find_normalisation(seen.model, seen.input_shape)
+    constants = find_normalisation(seen.model, seen.input_shape)
+    assert constants is not None
+    mean, std = constants
     coordinates = (images - mean.reshape(-1, 1, 1)) / std.reshape(-1, 1, 1)
     torch.testing.assert_close(pixels.decode(seen, {"inputs": coordinates}), images)
     assert Pixels().decode(seen, {"inputs": coordinates}) is coordinates

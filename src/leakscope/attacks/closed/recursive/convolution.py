@@ -61,8 +61,8 @@ def windows(block: LayerBlock) -> Tensor:
         numbered.reshape(1, 1, height, width),
         layer.kernel_size,  # type: ignore[arg-type]
         dilation=layer.dilation,
-        padding=layer.padding,
-        stride=layer.stride,  # type: ignore[arg-type]
+        padding=layer.padding,  # type: ignore[arg-type]
+        stride=layer.stride,
     )
     return spread[0].round().long() - 1
 

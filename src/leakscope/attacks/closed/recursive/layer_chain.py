@@ -48,16 +48,9 @@ class LayerBlock:
         values = values.reshape(self.in_shape)
         if isinstance(self.layer, nn.Linear):
             return self.weight() @ values + self.bias()
-        return (
-            self.bias()
-            + functional.conv2d(
-                values[None],
-                self.weight(),
-                stride=self.layer.stride,
-                padding=self.layer.padding,
-                dilation=self.layer.dilation,
-            )[0]
-        )
+        layer, weight = self.layer, self.weight()
+        stride, padding, dilation = layer.stride, layer.padding, layer.dilation
+        return self.bias() + functional.conv2d(values[None], weight, None, stride, padding, dilation)[0]
 
     def pull_back(self, gradient: Tensor) -> Tensor:
         """Aᵀ k: the gradient in the layer's input, from that in its output."""
@@ -67,8 +60,8 @@ class LayerBlock:
             (1, *self.in_shape),
             self.weight(),
             gradient.reshape(1, *self.out_shape),
-            stride=self.layer.stride,
-            padding=self.layer.padding,
+            stride=self.layer.stride,  # type: ignore[arg-type]
+            padding=self.layer.padding,  # type: ignore[arg-type]
             dilation=self.layer.dilation,  # type: ignore[arg-type]
         )[0]
 
