@@ -108,3 +108,8 @@ def test_the_command_line_runs_both(tmp_path):
     guarded = cells["fc-inversion", "guarded:guarded:sigma=0.0001", False]
     assert guarded["status"] == "ok"
     assert guarded["trained_scores"]["psnr"][0] > guarded["scores"]["psnr"][0] + 10
+
+
+def test_a_spec_with_colons_is_printed_as_it_is(tmp_path):
+    done, _summary = run(tmp_path, "--attack", "fc-inversion", "--defence", "guarded:guarded:sigma=0.0001")
+    assert "guarded:guarded:sigma=0.0001" in done.stdout.replace("\n", "")

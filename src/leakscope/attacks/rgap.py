@@ -14,7 +14,7 @@ from torch import Tensor
 from leakscope import rng as random
 from leakscope.attack import Attack, Watch
 from leakscope.attacks.closed.recursive.descent import Descent, descend
-from leakscope.attacks.closed.recursive.layer_chain import LayerChain, take_apart
+from leakscope.attacks.closed.recursive.layer_chain import SolvableChain, take_apart
 from leakscope.attacks.closed.recursive.ranks import LayerRank, RankReport, choose_top, count_equations, rank_report
 from leakscope.attacks.closed.recursive.start import Start, binary_targets, from_bias, from_loss
 from leakscope.client import trainable
@@ -103,7 +103,7 @@ def _check_single(seen: Observation) -> None:
         )
 
 
-def _check_scale(seen: Observation, chain: LayerChain, top: int) -> None:
+def _check_scale(seen: Observation, chain: SolvableChain, top: int) -> None:
     """Without a shared bias the length of the gradient matters, and a delta of unknown rate has none."""
     if _scaleless(seen) and f"{chain.blocks[top].name}.bias" not in seen.update.tensors:
         raise UnsuitableError(
@@ -116,7 +116,7 @@ def _scaleless(seen: Observation) -> bool:
     return not scale_known(seen)
 
 
-def _starts(seen: Observation, chain: LayerChain, tensors: Tensors, top: int) -> list[Start]:
+def _starts(seen: Observation, chain: SolvableChain, tensors: Tensors, top: int) -> list[Start]:
     block = chain.blocks[top]
     weight, bias = tensors[f"{block.name}.weight"], tensors.get(f"{block.name}.bias")
     if not bool(weight.any()):
@@ -126,7 +126,7 @@ def _starts(seen: Observation, chain: LayerChain, tensors: Tensors, top: int) ->
     return [from_bias(weight, bias)] if bool(bias.any()) else []
 
 
-def _promising(chain: LayerChain, tensors: Tensors, starts: list[Start], top: int) -> list[Start]:
+def _promising(chain: SolvableChain, tensors: Tensors, starts: list[Start], top: int) -> list[Start]:
     """Starts whose first layer on the way down fits; a wrong sign or label shows there at once."""
     if len(starts) == 1 or top == 0:
         return starts
@@ -136,7 +136,7 @@ def _promising(chain: LayerChain, tensors: Tensors, starts: list[Start], top: in
     return [start for start, fit in zip(starts, fits, strict=True) if fit <= limit]
 
 
-def _way_down(seen: Observation, chain: LayerChain, tensors: Tensors, start: Start, top: int) -> _Found:
+def _way_down(seen: Observation, chain: SolvableChain, tensors: Tensors, start: Start, top: int) -> _Found:
     descent = descend(chain, tensors, start, top=top)
     inputs = descent.values.reshape(1, *seen.input_shape).to(seen.dtype)
     options = [start.target] if start.target is not None else _targets(seen)
@@ -185,7 +185,7 @@ def _status(seen: Observation, found: _Found, seed: int) -> Status:
     return Status.OK if worst < CLEARLY * chance else Status.DIVERGED
 
 
-def _rank_notes(found: _Found, chain: LayerChain, top: int) -> tuple[str, ...]:
+def _rank_notes(found: _Found, chain: SolvableChain, top: int) -> tuple[str, ...]:
     report = RankReport(tuple(count_equations(block, solved.rank) for block, solved in found.descent.layers))
     begun = f"closed form from {chain.blocks[top].name!r} down"
     short = [layer for layer in report.layers if layer.verdict == "deficient"]

@@ -197,7 +197,7 @@ def _print_table(result: CampaignResult) -> None:
             cell.status,
             *(["; ".join(told)] if (told := remarks(cell)) else []),
         )
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() else 160, emoji=False)
     console.print(table)
     for cost in summary.defences:
         console.print(

@@ -28,7 +28,7 @@ def print_bill(bill: Bill, *, as_json: bool) -> None:
         typer.echo(f"{cell.key[:12]}  {cell.label}")
     for cell in bill.plan.left_out:
         typer.echo(f"not run       {cell.label}")
-    Console(width=None if sys.stdout.isatty() else _WIDE).print(_table(bill))
+    Console(width=None if sys.stdout.isatty() else _WIDE, emoji=False).print(_table(bill))
     for line in bill.lines:
         for note in line.notes:
             typer.echo(f"{line.subject}, {line.attack}: {note}")

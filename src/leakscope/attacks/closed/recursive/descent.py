@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from leakscope.attacks.closed.recursive import convolution
 from leakscope.attacks.closed.recursive.activations import slope, undo
 from leakscope.attacks.closed.recursive.convolution import Solved
-from leakscope.attacks.closed.recursive.layer_chain import LayerBlock, LayerChain
+from leakscope.attacks.closed.recursive.layer_chain import LayerBlock, SolvableChain
 from leakscope.attacks.closed.recursive.start import Start
 from leakscope.types import Tensors
 
@@ -27,7 +27,7 @@ class Descent:
         return max((solved.residual for _block, solved in self.layers), default=0.0)
 
 
-def descend(chain: LayerChain, tensors: Tensors, start: Start, *, top: int, layers: int | None = None) -> Descent:
+def descend(chain: SolvableChain, tensors: Tensors, start: Start, *, top: int, layers: int | None = None) -> Descent:
     """Recover the inputs of the blocks below `top`; only the first `layers` of them where given.
 
     k_{i} = Aᵀ_{i+1} k_{i+1} ⊙ act′(z_i), and z_i is the activation's preimage of the input of i + 1.

@@ -67,7 +67,7 @@ class LayerBlock:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerChain:
+class SolvableChain:
     """The layers from the input on, up to the output or to the first thing that cannot be undone (`reason`)."""
 
     blocks: tuple[LayerBlock, ...]
@@ -108,7 +108,7 @@ class _Walk:
             self.entry = found
 
 
-def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> LayerChain:
+def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> SolvableChain:
     """The chain at the beginning of `model`, which is not run in the caller's copy."""
     try:
         found = networks.take_apart(model, input_shape)
@@ -120,7 +120,7 @@ def take_apart(model: nn.Module, input_shape: tuple[int, ...]) -> LayerChain:
     reasons = (_take(walk, step) for step in found.steps)
     reason = next((one for one in reasons if one is not None), found.reason)
     walk.close()
-    return LayerChain(tuple(walk.blocks), input_shape, walk.entry, walk.constants, reason)
+    return SolvableChain(tuple(walk.blocks), input_shape, walk.entry, walk.constants, reason)
 
 
 def _take(walk: _Walk, step: Step) -> str | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from leakscope import rng as random
 from leakscope.attacks.closed.recursive import convolution
 from leakscope.attacks.closed.recursive.activations import apply, slope
-from leakscope.attacks.closed.recursive.layer_chain import LayerBlock, LayerChain, take_apart
+from leakscope.attacks.closed.recursive.layer_chain import LayerBlock, SolvableChain, take_apart
 from leakscope.errors import UnsuitableError
 
 Verdict = Literal["exact", "deficient"]
@@ -89,7 +89,7 @@ def rank_report(model: nn.Module, input_shape: tuple[int, ...], *, seed: int = 0
     return RankReport(tuple(reversed(found)))
 
 
-def choose_top(chain: LayerChain, *, shared: Collection[str] | None) -> int:
+def choose_top(chain: SolvableChain, *, shared: Collection[str] | None) -> int:
     """Place of the layer where the recursion begins.
 
     The lowest linear layer whose bias gradient was shared, since that gradient *is* k and nothing above it
