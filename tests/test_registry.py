@@ -138,7 +138,7 @@ def test_audit_is_a_function_whatever_was_imported_before(before):
     code = f"{before}\nimport leakscope as ls\nassert callable(ls.audit), ls.audit\nprint(ls.audit.__module__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "leakscope.registry"
+    assert done.stdout.strip() == "leakscope.audits.audit"
 
 
 def test_importing_leakscope_does_not_wait_for_torch():
