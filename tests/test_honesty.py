@@ -17,9 +17,9 @@ MARGIN_DB = 3.0
 class Remembers(nn.Sequential):
     """Keeps its last input, as visualisation code often does."""
 
-    def forward(self, x):
-        self.last = x.detach()
-        return super().forward(x)
+    def forward(self, input):
+        self.last = input.detach()
+        return super().forward(input)
 
 
 def remembering(seed=0):
