@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leakscope.client import share
+from leakscope.defence import Hardened
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, uniform
 from leakscope.types import Batch, LocalTraining, Observation, SharedUpdate
@@ -39,7 +40,7 @@ def batch_of(
     return Batch(inputs, torch.tensor(labels))
 
 
-def shared(model: nn.Module, batch: Batch, *, seed: int = 1, **options: Any) -> SharedUpdate:
+def shared(model: nn.Module | Hardened, batch: Batch, *, seed: int = 1, **options: Any) -> SharedUpdate:
     """What a client sends in the open."""
     update = share(model, batch, seed=seed, **options)
     assert isinstance(update, SharedUpdate)

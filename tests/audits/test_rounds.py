@@ -18,7 +18,7 @@ from leakscope.defence import Defence, Hardened
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.observation.scenario import get_scenario
 from leakscope.types import Reconstruction, Status
-from tiny import batch_of, convolutional, dense
+from tiny import batch_of, convolutional, dense, shared
 
 LOCAL = ls.LocalTraining(lr=0.1, steps=2, batch_size=1)
 
@@ -181,8 +181,8 @@ class OwnBias(Defence):
 def test_clients_train_what_the_defence_hardened(defence):
     batch = batch_of([1])
     (only,) = play(replace(federation(batch, rounds=1), defence=defence), fc_inversion())
-    hardened = ls.share(defence.harden(dense()), batch, defence=defence).tensors
-    plain = ls.share(dense(), batch).tensors
+    hardened = shared(defence.harden(dense()), batch, defence=defence).tensors
+    plain = shared(dense(), batch).tensors
     sent = only.seen[0].update.tensors
     assert sent.keys() == hardened.keys()
     for name, value in sent.items():

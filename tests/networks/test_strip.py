@@ -54,7 +54,7 @@ def test_no_hook_of_the_callers_is_copied(register):
 def test_a_replaced_method_is_the_classs_own_again():
     model, expected, spy = dense(), dense()(IMAGES), Spy()
     original = model[1].forward
-    model[1].forward = lambda values: (spy(values), original(values))[1]
+    model[1].forward = lambda input: (spy(input), original(input))[1]
     torch.testing.assert_close(strip(model)(IMAGES), expected)
     assert spy.seen == []
     frozen, (note,) = freeze(model)
