@@ -75,9 +75,9 @@ def test_one_rule_says_what_normalises_inputs(module, expected):
 
 def test_constants_are_found_in_reference_networks_and_in_ones_own():
     model = build("lenet5", in_channels=2, image_size=32, normalise=([0.1, 0.2], [0.3, 0.4]))
-    mean, std = find_normalisation(model, (2, 32, 32)) or ()
+    mean, std = find_normalisation(model, (2, 32, 32)) or (None, None)
     torch.testing.assert_close((mean, std), (torch.tensor([0.1, 0.2]), torch.tensor([0.3, 0.4])))
-    own, _std = find_normalisation(network(Own()), (2, 5, 5)) or ()
+    own, _std = find_normalisation(network(Own()), (2, 5, 5)) or (None, None)
     assert own.flatten().tolist() == pytest.approx([0.2, 0.4])
     assert find_normalisation(network(nn.Identity()), (2, 5, 5)) is None
     # Constants for another number of channels are of something inside, not of the input.
@@ -96,7 +96,7 @@ class Late(nn.Module):
 
 
 def test_of_two_the_one_that_runs_first_counts():
-    mean, _std = find_normalisation(Late(), (2, 5, 5)) or ()
+    mean, _std = find_normalisation(Late(), (2, 5, 5)) or (None, None)
     assert mean.tolist() == pytest.approx([0.3, 0.3])
 
 
