@@ -308,7 +308,7 @@ def test_a_broken_attack_fails_the_contract(attack, complaint):
 
 
 def test_a_plug_in_that_is_no_attack_is_named():
-    with pytest.raises(AssertionError, match=r"is no leakscope\.attack\.Attack"):
+    with pytest.raises(AssertionError, match=r"is not a leakscope\.attack\.Attack"):
         check_attack("fc-inversion")
 
 
