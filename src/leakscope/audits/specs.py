@@ -19,7 +19,7 @@ from leakscope.types import LocalTraining
 from leakscope.version import __version__
 
 NONE = "none"
-# Left out of the JSON at their defaults: version 0.1 did not have them, and its cells keep their keys.
+# Left out of the JSON at their defaults: a spec of version 0.1 reads and writes the same.
 _SINCE_0_1 = ("rounds", "limit", "classes", "normalise", "bounds", "code_hash")
 
 
