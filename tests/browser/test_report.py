@@ -33,6 +33,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
     content = summary(seeds=1, victims=3)
+    for cell in content["cells"]:
+        # Read aloud only, at the far right of a wide table: it must not widen the page.
+        cell["notes"] = ["closed form on 'fc1'"]
     content["title"] = '<img src="https://leak.example/x.png" onerror="document.title=1"> & Söhne'
     found = verdict(content["cells"], 18.0, defences=content["defences"], self_check=content["self_check"])
     content["verdict"] = found.model_dump()
