@@ -81,13 +81,13 @@ def record() -> dict[str, dict[str, Any]]:
     one = ls.Batch(pair.inputs[:1], pair.targets[:1])
     rows: dict[str, dict[str, Any]] = {}
     for name in ATTACKS:
-        rows[f"{name}: contract problem, scenario A"] = _run(quick(name), problem.model, problem.batch, "A")
+        rows[f"{name}: contract problem, scenario A"] = run_attack(quick(name), problem.model, problem.batch, "A")
         scenario = "B" if ls.Knowledge.LABELS in quick(name).needs else "C"
-        rows[f"{name}: convolutions, scenario {scenario}"] = _run(quick(name), network, one, scenario)
+        rows[f"{name}: convolutions, scenario {scenario}"] = run_attack(quick(name), network, one, scenario)
     local = ls.LocalTraining(lr=0.05, steps=2, batch_size=1)
     for name in ("inverting-gradients", "agic", "gradinversion", "adam-l2", "fc-inversion", "gias"):
         for scenario in ("A", "D"):
-            rows[f"{name}: delta of two, scenario {scenario}"] = _run(quick(name), network, pair, scenario, local)
+            rows[f"{name}: delta of two, scenario {scenario}"] = run_attack(quick(name), network, pair, scenario, local)
     for name in ("inverting-gradients", "idlg", "grnn"):
         for place, row in enumerate(_run_together(quick(name), network, pair)):
             rows[f"{name}: victim {place} of two in lockstep, scenario C"] = row
@@ -104,7 +104,8 @@ def _run_together(attack: Any, model: nn.Module, pair: ls.Batch) -> list[dict[st
     return [_row(found, victim) for found, victim in zip(attack.reconstruct(seen, 5), victims, strict=True)]
 
 
-def _run(attack: Any, model: nn.Module, batch: ls.Batch, scenario: str, local: Any = None) -> dict[str, Any]:
+def run_attack(attack: Any, model: nn.Module, batch: ls.Batch, scenario: str, local: Any = None) -> dict[str, Any]:
+    """One run as numbers, or why it was refused."""
     update = ls.share(model, batch, local=local, seed=1)
     try:
         seen = ls.observe(model, update, scenario=scenario, truth=batch)
