@@ -8,6 +8,7 @@ import torch
 
 from data_folder import data_root, needs
 from leakscope import data
+from leakscope.data import embedded
 from leakscope.data.idx import SYSTEM_FOLDERS
 from leakscope.errors import MissingDataError, UsageError
 
@@ -30,7 +31,8 @@ def write_npz(folder: Path, name: str, *, side: int = 4, test: int = 6) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "channels", "side", "test", "total"), [("digits", 1, 8, 360, 1797), ("faces", 1, 25, 40, 200)]
+    ("name", "channels", "side", "test", "total"),
+    [("digits", 1, 8, 360, 1797), ("faces", 1, 25, 40, 200), ("sample-photos", 3, 32, 39, 192)],
 )
 def test_embedded_sets_need_nothing(name: str, channels: int, side: int, test: int, total: int) -> None:
     batches = {split: data.load(name, split=split) for split in ("train", "test", "all")}
@@ -48,8 +50,9 @@ def test_embedded_sets_need_nothing(name: str, channels: int, side: int, test: i
     assert batch.targets.unique().tolist() == list(range(data.info(name).num_classes))
 
 
-def test_train_and_test_share_no_example() -> None:
-    train, test, everything = (data.load("digits", split=split).inputs.flatten(1) for split in ("train", "test", "all"))
+@pytest.mark.parametrize("name", ["digits", "sample-photos"])
+def test_train_and_test_share_no_example(name: str) -> None:
+    train, test, everything = (data.load(name, split=split).inputs.flatten(1) for split in ("train", "test", "all"))
     # The set itself holds no duplicates, so disjoint halves must give as many distinct rows as the whole.
     assert len(torch.cat([train, test]).unique(dim=0)) == len(everything.unique(dim=0)) == len(train) + len(test)
 
@@ -59,6 +62,34 @@ def test_faces_are_class_one() -> None:
     batch = data.load("faces", split="all")
     detail = batch.inputs.diff(dim=-1).abs().flatten(1).mean(1)
     assert float(detail[batch.targets == 1].median()) > 2 * float(detail[batch.targets == 0].median())
+
+
+def test_photos_are_colour_and_stand_under_the_name_of_their_photograph() -> None:
+    batch, names = data.load("sample-photos", split="all"), data.info("sample-photos").classes
+    spread = batch.inputs.std(dim=1).flatten(1).mean(1)
+    assert float(spread.min()) > 0.02, "grey pictures have equal channels"
+    mean = {name: batch.inputs[batch.targets == label].mean(dim=(0, 2, 3)) for label, name in enumerate(names)}
+    red, green, blue = range(3)
+    # What one knows of each photograph: a night sky, an orange eye, a flower on green, a bright sky.
+    assert mean["rocket"][blue] > 1.2 * mean["rocket"][red]
+    assert mean["retina"][red] > 2 * mean["retina"][blue]
+    assert mean["coffee"][red] > 2 * mean["coffee"][blue]
+    assert mean["temple"].min() > 0.4
+    assert mean["flower"][green] > 0.7 * mean["flower"][red]
+
+
+def test_photos_come_from_the_installed_files_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import skimage.data
+    import sklearn.datasets
+
+    monkeypatch.setattr(skimage.data, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(sklearn.datasets, "__file__", str(tmp_path / "__init__.py"))
+    embedded._crop_photo.cache_clear()
+    try:
+        with pytest.raises(MissingDataError, match=r"astronaut\.png"):
+            data.load("sample-photos")
+    finally:
+        embedded._crop_photo.cache_clear()
 
 
 def test_indices_keep_their_order_and_may_repeat() -> None:
@@ -108,7 +139,7 @@ def test_wrong_choices_are_usage_errors(options: dict, message: str) -> None:
         data.load(options.pop("name", "digits"), **options)
 
 
-@pytest.mark.parametrize("name", [name for name in data.names() if name not in ("digits", "faces")])
+@pytest.mark.parametrize("name", [name for name in data.names() if name not in ("digits", "faces", "sample-photos")])
 def test_a_missing_set_lists_every_way_to_get_it(name: str, tmp_path: Path) -> None:
     with pytest.raises(MissingDataError) as caught:
         data.load(name, root=tmp_path)

@@ -7,7 +7,7 @@ from torch import nn
 from leakscope import models
 from leakscope.errors import UsageError
 
-SMALL = [name for name in models.names() if name not in ("resnet34", "resnet50", "vgg16")]
+SMALL = [name for name in models.names() if name not in ("resnet18-grnn", "resnet34", "resnet50", "vgg16")]
 
 
 @pytest.fixture
@@ -93,6 +93,15 @@ def test_large_images_get_the_large_stem() -> None:
     assert large(torch.rand(1, 3, 65, 65)).shape == (1, 10)
 
 
+@pytest.mark.usefixtures("unfilled")
+@pytest.mark.parametrize("side", [32, 64, 128, 256])
+def test_grnns_resnet18_has_the_small_stem_at_any_size(side: int) -> None:
+    model = models.build("resnet18-grnn", num_classes=100, image_size=side)
+    assert model.get_parameter("conv1.weight").shape == (64, 3, 3, 3)
+    assert isinstance(model.get_submodule("pool1"), nn.Identity)
+    assert not any(isinstance(module, nn.ReLU) for module in model.modules())
+
+
 @pytest.mark.parametrize(
     ("name", "smallest"), [("lenet-grnn", 16), ("lenet5", 12), ("convnet", 9), ("convnet-9", 9), ("vgg16", 32)]
 )
@@ -136,7 +145,7 @@ def test_no_activation_works_in_place(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in models.names() if name != "lstm"])
 def test_activation_can_be_switched(name: str) -> None:
     kinds = {"relu": nn.ReLU, "leaky-relu": nn.LeakyReLU, "sigmoid": nn.Sigmoid, "gelu": nn.GELU}
-    own = {"fcn3": "leaky-relu", "cnn6": "leaky-relu", "vit": "gelu"}
+    own = {"fcn3": "leaky-relu", "cnn6": "leaky-relu", "vit": "gelu", "resnet18-grnn": "sigmoid"}
     usual = "sigmoid" if name.startswith("lenet") else own.get(name, "relu")
     other = "relu" if usual == "sigmoid" else "sigmoid"
     for asked, found in ((None, usual), (usual, usual), (other, other)):
@@ -144,7 +153,9 @@ def test_activation_can_be_switched(name: str) -> None:
         assert present == {kinds[found]}
 
 
-@pytest.mark.parametrize(("name", "init"), [("lenet-dlg", None), ("lenet-grnn", "paper"), ("resnet18", "uniform")])
+@pytest.mark.parametrize(
+    ("name", "init"), [("lenet-dlg", None), ("lenet-grnn", "paper"), ("resnet18-grnn", None), ("resnet18", "uniform")]
+)
 def test_uniform_start_covers_half_a_unit_on_every_tensor(name: str, init: str | None) -> None:
     for parameter in models.build(name, init=init).parameters():
         assert float(parameter.detach().abs().max()) <= 0.5
@@ -165,6 +176,21 @@ def test_kaiming_start_has_the_fan_out_deviation() -> None:
     assert float(weight.std()) == pytest.approx((2 / (256 * 9)) ** 0.5, rel=0.01)
     assert torch.equal(model.get_parameter("bn1.weight"), torch.ones(64))
     assert torch.equal(model.get_buffer("bn1.running_var"), torch.ones(64))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "fan"),
+    # Layers with twice as many outputs as inputs: there the two fans differ.
+    [
+        ("resnet20-4", "layer2.0.conv1.weight", 128 * 9),
+        ("resnet18", "layer2.0.conv1.weight", 128 * 9),
+        ("resnet20", "layer2.0.conv1.weight", 16 * 9),
+        ("resnet32", "layer3.0.conv1.weight", 32 * 9),
+    ],
+)
+def test_residual_networks_start_from_the_fan_of_their_papers(name: str, parameter: str, fan: int) -> None:
+    weight = models.build(name).get_parameter(parameter).detach()
+    assert float(weight.std()) == pytest.approx((2 / fan) ** 0.5, rel=0.05)
 
 
 def test_mlp_takes_hidden_widths_and_others_refuse_them() -> None:
@@ -229,7 +255,7 @@ def test_a_pair_of_equal_sides_is_the_square(name: str) -> None:
 
 @pytest.mark.parametrize("size", [(32,), (32, 0), (32, 2.0), "32", (8, 8, 8), True])
 def test_sizes_that_are_none_are_refused(size: object) -> None:
-    with pytest.raises(UsageError, match="image_size must be a whole number ≥ 1, or a pair"):
+    with pytest.raises(UsageError, match="image_size must be a whole number from 1 to 4096, or a pair"):
         models.build("mlp", image_size=size)
 
 

@@ -64,6 +64,11 @@ def change(state: dict[str, Tensor], how: str) -> dict[str, Tensor]:
         "transposed": {"fc.weight": weight.T},
         "integers": {"fc.weight": weight.to(torch.int64)},
         "nan": {"fc.weight": torch.full_like(weight, float("nan"))},
+        "inf": {"fc.weight": torch.full_like(weight, float("-inf"))},
+        "1e300": {"fc.weight": torch.full_like(weight, -1e300, dtype=torch.float64)},
+        "1e30": {"fc.weight": torch.full_like(weight, 1e30)},
+        "variance": {"bn1.running_var": -state["bn1.running_var"]},
+        "deviation": {"normalise.std": torch.zeros(3)},
     }
     return {**state, **replaced[how]}
 
@@ -75,7 +80,12 @@ def change(state: dict[str, Tensor], how: str) -> dict[str, Tensor]:
         ("extra", r"1 unexpected \(fc2.weight\)"),
         ("transposed", r"fc.weight needs shape \[3, 64\], got \[64, 3\]"),
         ("integers", "needs torch.float32, got torch.int64"),
-        ("nan", "fc.weight holds NaN or Inf"),
+        ("nan", "fc.weight holds NaN or Inf: expected finite numbers, got 192 NaN and 0 Inf among 192"),
+        ("inf", "fc.weight holds NaN or Inf: expected finite numbers, got 0 NaN and 192 Inf among 192"),
+        ("1e300", r"fc.weight is too large: expected numbers up to 1.84e\+19 in torch.float32, got 1e\+300"),
+        ("1e30", r"fc.weight is too large: expected numbers up to 1.84e\+19 in torch.float32, got 1e\+30"),
+        ("variance", "bn1.running_var must be ≥ 0, got -1"),
+        ("deviation", "normalise.std must be > 0, got 0"),
     ],
 )
 def test_a_file_that_does_not_fit_changes_nothing(tmp_path: Path, how: str, message: str) -> None:
@@ -241,3 +251,18 @@ def test_published_cifar_weights_reach_their_accuracy(name: str, images: int) ->
     with torch.no_grad():
         right = model(batch.inputs).argmax(1) == batch.targets
     assert float(right.float().mean()) > 0.88
+
+
+def test_numbers_too_large_for_a_half_precision_network_are_refused(tmp_path: Path) -> None:
+    model = small().half()
+    state = copied(small()) | {"fc.weight": torch.full((3, 64), 7e4)}
+    with pytest.raises(
+        BadInputError, match=r"fc.weight is too large: expected numbers up to 6.55e\+04 in torch.float16"
+    ):
+        models.load_weights(model, saved(tmp_path, state))
+
+
+def test_weights_beyond_the_budget_are_refused_and_the_option_named(tmp_path: Path) -> None:
+    path = saved(tmp_path, small().state_dict())
+    with pytest.raises(BadInputError, match=r"the budget is 104,857; pass a larger budget_mb \(--budget-mb\)"):
+        models.load_weights(small(), path, budget_mb=0.1)

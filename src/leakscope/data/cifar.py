@@ -6,6 +6,7 @@ The "python version" is a pickle, which can run code when read: it is refused.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from leakscope.data.sets import candidates
-from leakscope.data.source import MAX_BYTES, Source, from_arrays
+from leakscope.data.source import Source, from_arrays
 from leakscope.errors import BadInputError
+from leakscope.files.opening import budget_bytes
+from leakscope.regular_files import read_file
 
 _PIXELS = 3 * 32 * 32
 
@@ -51,7 +54,7 @@ def find_cifar(name: str, split: str, *, roots: Sequence[Path]) -> list[Path] | 
     layout = LAYOUTS[name]
     for folder in candidates(roots, (layout.binary, f"{name}/{layout.binary}", name, "")):
         files = [folder / file for file in layout.files[split]]
-        if all(file.is_file() for file in files):
+        if all(os.path.isfile(file) for file in files):
             return files
     for folder in candidates(roots, (layout.pickled, f"{name}/{layout.pickled}")):
         raise BadInputError(
@@ -78,7 +81,9 @@ def open_cifar(name: str, files: Sequence[Path]) -> Source:
 
 def _records(file: Path, layout: _Layout) -> np.ndarray:
     length = layout.label_bytes + _PIXELS
-    size = file.stat().st_size
-    if size == 0 or size % length or size > MAX_BYTES:
-        raise BadInputError(f"{file.name}: expected records of {length} bytes, got {size} bytes; fetch the file again")
-    return np.fromfile(file, np.uint8).reshape(-1, length)
+    content = read_file(file, most=budget_bytes())
+    if not content or len(content) % length:
+        raise BadInputError(
+            f"{file.name}: expected records of {length} bytes, got {len(content)} bytes; fetch the file again"
+        )
+    return np.frombuffer(content, np.uint8).reshape(-1, length)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
+from leakscope.data.pictures import decode
 from leakscope.data.source import Source, every_fifth, from_arrays
 from leakscope.errors import MissingDataError, MissingExtraError
 
@@ -35,3 +38,57 @@ def open_faces(split: str) -> Source:
     images = np.load(file, allow_pickle=False).astype(np.float32)
     targets = np.repeat([1, 0], 100)
     return every_fifth(from_arrays(images, targets), split)
+
+
+# Class names and files, in the order of the labels; licences: docs/reference/models-and-data.md.
+PHOTOS = (
+    ("astronaut", "astronaut.png"),
+    ("cat", "chelsea.png"),
+    ("coffee", "coffee.png"),
+    ("rocket", "rocket.jpg"),
+    ("retina", "retina.jpg"),
+    ("temple", "china.jpg"),
+    ("flower", "flower.jpg"),
+)
+PHOTO_SIDE = 32
+# (share of the shorter side, places along each side): large windows, so that every crop shows what it is of.
+_WINDOWS = ((1.0, 3), (0.8, 3), (0.6, 4))
+
+
+def open_photos(split: str) -> Source:
+    """Colour crops, 32×32, of seven photographs inside scikit-image and scikit-learn; the photograph is the class."""
+    crops = [_crop_photo(file) for _, file in PHOTOS]
+    targets = np.repeat(np.arange(len(crops)), [len(part) for part in crops])
+    return every_fifth(from_arrays(np.concatenate(crops), targets), split)
+
+
+@cache
+def _crop_photo(file: str) -> np.ndarray:
+    """Windows of one photograph, from wide to narrow, as uint8 [n, 32, 32, 3]."""
+    photo = Image.fromarray(decode(_find_photo(file)))
+    boxes: dict[tuple[int, int, int, int], None] = {}
+    for share, places in _WINDOWS:
+        side = round(share * min(photo.size))
+        for top in np.linspace(0, photo.height - side, places):
+            for left in np.linspace(0, photo.width - side, places):
+                boxes[(round(left), round(top), round(left) + side, round(top) + side)] = None
+    size = (PHOTO_SIDE, PHOTO_SIDE)
+    return np.stack([np.asarray(photo.resize(size, Image.Resampling.BOX, box=box)) for box in boxes])
+
+
+def _find_photo(file: str) -> Path:
+    try:
+        import skimage.data
+        import sklearn.datasets
+    except ImportError:
+        raise MissingExtraError(
+            "the set 'sample-photos' lies in scikit-image and scikit-learn: pip install scikit-image scikit-learn"
+        ) from None
+    # The packaged files themselves: scikit-image's own functions may go to the network.
+    homes = (Path(skimage.data.__file__).parent, Path(sklearn.datasets.__file__).parent / "images")
+    for path in (home / file for home in homes):
+        if path.is_file():
+            return path
+    raise MissingDataError(
+        f"the installed scikit-image and scikit-learn lack {file}: pip install 'scikit-image>=0.20' 'scikit-learn>=1.0'"
+    )

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from leakscope import types
 from leakscope.data.source import Source
 from leakscope.errors import BadInputError, UsageError
+from leakscope.tasks import Columns
 from leakscope.user_code import report_errors
 
-Bounds = tuple[float, float] | None
+Bounds = types.Bounds | None
 
 UNIT = (0.0, 1.0)
 # A rounding error of a resize is not a different scale.
@@ -88,7 +90,9 @@ def check_inputs(name: str, inputs: Tensor, bounds: Bounds, *, is_picture: bool)
     if not bool(torch.isfinite(inputs).all()):
         raise BadInputError(f"{name}: inputs hold NaN or Inf; clean the data first")
     low, high = float(inputs.min()), float(inputs.max())
-    if bounds is not None and (low < bounds[0] - _TOLERANCE or high > bounds[1] + _TOLERANCE):
+    if isinstance(bounds, Columns):
+        bounds.check(inputs)
+    elif bounds is not None and (low < bounds[0] - _TOLERANCE or high > bounds[1] + _TOLERANCE):
         raise BadInputError(
             f"{name}: inputs must lie in [{bounds[0]:g}, {bounds[1]:g}], got [{low:.4g}, {high:.4g}]; divide 8-bit "
             "images by 255 and let the model normalise, or name their range: --bounds low,high, or --bounds none for "

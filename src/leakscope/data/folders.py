@@ -19,10 +19,13 @@ from leakscope.data.pictures import SUFFIXES, decode
 from leakscope.data.source import Source
 from leakscope.errors import BadInputError, MissingDataError, UsageError
 from leakscope.picture_size import PictureSize
+from leakscope.regular_files import read_file
 
 _CLASS_PREFIX = re.compile(r"^(\d+)_n\d{8}")
 _SPLITS = {"train": ("train",), "test": ("test", "val")}
 _ANNOTATIONS = "val_annotations.txt"
+# A hundred times Tiny-ImageNet's.
+_LARGEST_TABLE = 50_000_000
 
 Labelled = list[tuple[Path, int]]
 
@@ -90,7 +93,8 @@ def _annotations(folder: Path) -> list[tuple[str, str]]:
     table = folder / _ANNOTATIONS
     if not table.is_file():
         return []
-    rows = [line.split("\t") for line in table.read_text(encoding="utf-8", errors="replace").splitlines() if line]
+    text = read_file(table, most=_LARGEST_TABLE).decode("utf-8", "replace")
+    rows = [line.split("\t") for line in text.splitlines() if line]
     if any(len(row) < 2 or Path(row[0]).name != row[0] for row in rows):
         raise BadInputError(f"{_ANNOTATIONS}: expected lines of file name and class, separated by tabs")
     return [(row[0], row[1]) for row in rows]

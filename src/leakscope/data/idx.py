@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -17,8 +18,9 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from leakscope.data.sets import candidates
-from leakscope.data.source import MAX_BYTES, Source, from_arrays
+from leakscope.data.source import Source, from_arrays
 from leakscope.errors import BadInputError
+from leakscope.files.opening import budget_bytes, follow_links, open_regular
 
 # Relative to a root: per set, torchvision's layout, the npm package's layout.
 FOLDERS = {
@@ -53,7 +55,7 @@ def find_idx(name: str, split: str, *, roots: Sequence[Path], explicit: bool) ->
 
 def _existing(folder: Path, *stems: str) -> Path | None:
     files = [folder / (stem + suffix) for stem in stems for suffix in ("", ".gz")]
-    return next((file for file in files if file.is_file()), None)
+    return next((file for file in files if os.path.isfile(file)), None)
 
 
 def open_idx(images: Path, labels: Path) -> Source:
@@ -68,7 +70,7 @@ def read_idx(path: Path, *, dimensions: int) -> np.ndarray:
     """Read an idx file of unsigned bytes; never more bytes than its header declares."""
     try:
         # A gzip file is recognised by its content, so a renamed file works too.
-        with path.open("rb") as raw:
+        with open_regular(follow_links(path)) as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             return _parse(path, cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if zipped else raw, dimensions)
@@ -86,8 +88,11 @@ def _parse(path: Path, stream: BinaryIO, dimensions: int) -> np.ndarray:
         )
     shape = struct.unpack(f">{dimensions}I", header[4:])
     size = math.prod(shape)
-    if not 0 < size <= MAX_BYTES:
-        raise BadInputError(f"{path.name}: declares shape {list(shape)}; expected 1 to {MAX_BYTES} bytes")
+    if not 0 < size <= budget_bytes():
+        raise BadInputError(
+            f"{path.name}: declares shape {list(shape)}; expected 1 to {budget_bytes()} bytes; "
+            "pass a larger --budget-mb if the file is meant to be this large"
+        )
     values = stream.read(size)
     if len(values) < size or stream.read(1):
         raise BadInputError(

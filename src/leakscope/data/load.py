@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from leakscope.data.cifar import LAYOUTS, find_cifar, open_cifar
-from leakscope.data.embedded import open_digits, open_faces
+from leakscope.data.embedded import open_digits, open_faces, open_photos
 from leakscope.data.folders import open_folder
 from leakscope.data.idx import FOLDERS, find_idx, open_idx
 from leakscope.data.npz import open_npz
@@ -24,7 +25,7 @@ from leakscope.types import Batch
 
 Root = str | PathLike[str] | None
 
-_EMBEDDED = {"digits": open_digits, "faces": open_faces}
+_EMBEDDED = {"digits": open_digits, "faces": open_faces, "sample-photos": open_photos}
 _PICTURE_FOLDERS = {
     "tiny-imagenet": ("tiny-imagenet", "tiny-imagenet-200"),
     "imagenet": ("imagenet", "imagenet-samples"),
@@ -117,7 +118,11 @@ def is_folder(name: str) -> bool:
     """Whether `name` is a folder of pictures: "folder:<path>", or a path. A known set's name always means the set."""
     if name.startswith(FOLDER_PREFIX):
         return True
-    return name not in SETS and not is_own(name) and ("/" in name or "\\" in name or Path(name).expanduser().is_dir())
+    return (
+        name not in SETS
+        and not is_own(name)
+        and ("/" in name or "\\" in name or os.path.isdir(os.path.expanduser(name)))
+    )
 
 
 def _refuse_bounds(name: str, bounds: str | None) -> None:
@@ -192,7 +197,7 @@ def _open_all(name: str, *, size: PictureSize | None, root: Root) -> Source:
 
 def _find_folder(name: str) -> Path:
     folder = Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise MissingDataError(
             f"{str(folder)!r} is not a folder; give the path of a folder of pictures or of an .npz file"
         )

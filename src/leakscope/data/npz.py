@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from leakscope.data.examples import check_labels
-from leakscope.data.source import MAX_BYTES, Source, every_fifth, from_arrays
-from leakscope.errors import BadInputError
+from leakscope.data.source import Source, every_fifth, from_arrays
+from leakscope.errors import BadInputError, UsageError
 from leakscope.files.numpy_reader import list_npz, read_npz
-from leakscope.files.opening import open_source
+from leakscope.files.opening import follow_links, open_source
+from leakscope.tasks import Columns
 
 Pair = tuple[str, str]
 
 # Labels in order, as many sets store them, compress a hundredfold: below this size that is not a bomb.
 _RATIO_FLOOR = 2**20
-_BUDGET_MB = MAX_BYTES / 2**20
 _OWN_PAIRS = (("inputs", "targets"), ("x", "y"), ("images", "labels"))
 
 
@@ -56,13 +56,35 @@ def list_own_parts(path: Path) -> dict[str, Pair]:
 def read_pair(path: Path, names: Pair) -> tuple[Tensor, Tensor]:
     """Inputs and labels by the names of their arrays; nothing else of the file is read."""
     # Links are followed: the user, or LEAKSCOPE_DATA, named this file.
-    with open_source(path.resolve(), budget_mb=_BUDGET_MB) as source:
+    with open_source(follow_links(path)) as source:
         arrays = read_npz(source, only=names, ratio_floor=_RATIO_FLOOR)
     return arrays[names[0]], arrays[names[1]]
 
 
+def read_columns(path: Path) -> Columns | None:
+    """The bounds of the columns that a file of a table holds beside its rows; None where it holds none.
+
+    Arrays `low` and `high` have one number a column; `one_hot`, which may be absent, the number of the one-hot group
+    that a column belongs to, −1 for none.
+    """
+    held = [name for name in ("low", "high", "one_hot") if name in _list(path)]
+    if not {"low", "high"} <= set(held):
+        return None
+    with open_source(follow_links(path)) as source:
+        arrays = read_npz(source, only=tuple(held), ratio_floor=_RATIO_FLOOR)
+    if any(value.ndim != 1 or len(value) != len(arrays["low"]) for value in arrays.values()):
+        raise BadInputError(f"{path.name}: low, high and one_hot need one number a column, in one row each")
+    groups = arrays["one_hot"].long().tolist() if "one_hot" in arrays else []
+    numbers = sorted({group for group in groups if group >= 0})
+    members = tuple(tuple(place for place, group in enumerate(groups) if group == number) for number in numbers)
+    try:
+        return Columns(tuple(arrays["low"].tolist()), tuple(arrays["high"].tolist()), members)
+    except UsageError as error:
+        raise BadInputError(f"{path.name}: {error}") from error
+
+
 def _list(path: Path) -> list[str]:
-    with open_source(path.resolve(), budget_mb=_BUDGET_MB) as source:
+    with open_source(follow_links(path)) as source:
         return list_npz(source, ratio_floor=_RATIO_FLOOR)
 
 

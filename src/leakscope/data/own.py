@@ -18,10 +18,11 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from leakscope.data.examples import UNIT, Bounds, arrange_pictures, from_numpy, open_arrays, open_dataset
-from leakscope.data.npz import list_own_parts, read_pair
+from leakscope.data.npz import list_own_parts, read_columns, read_pair
 from leakscope.data.sets import FOLDER_PREFIX
 from leakscope.data.source import Source, join
 from leakscope.errors import MissingDataError, UsageError
+from leakscope.tasks import Columns
 from leakscope.types import Batch
 from leakscope.user_code import call, import_function, is_code
 
@@ -38,13 +39,8 @@ def is_own(name: str) -> bool:
     return not name.startswith(FOLDER_PREFIX) and (name.lower().endswith(_NPZ) or is_code(name))
 
 
-def is_function(name: str) -> bool:
-    """Whether `name` is a function of the user's: `folder:photos` and `a:b.npz` are files."""
-    return is_own(name) and not name.lower().endswith(_NPZ)
-
-
 def parse_bounds(text: str) -> Bounds:
-    """The range that an option names: "none" for data without one, or "low,high".
+    """The range that an option names: "none" for data without one, "low,high", or "low,high;low,high" by column.
 
     Example:
         >>> parse_bounds("-1,1")
@@ -52,10 +48,19 @@ def parse_bounds(text: str) -> Bounds:
     """
     if text.strip().lower() == "none":
         return None
+    if ";" in text:
+        pairs = [_pair(part, text) for part in text.split(";")]
+        return Columns(tuple(low for low, _high in pairs), tuple(high for _low, high in pairs))
+    return _pair(text, text)
+
+
+def _pair(part: str, text: str) -> tuple[float, float]:
     try:
-        low, high = (float(part) for part in text.split(","))
+        low, high = (float(number) for number in part.split(","))
     except ValueError:
-        raise UsageError(f"--bounds must be 'none' or two numbers as in '-1,1', got {text!r}") from None
+        raise UsageError(
+            f"--bounds must be 'none', two numbers as in '-1,1', or two for each column as in '18,90;0,1', got {text!r}"
+        ) from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise UsageError(f"--bounds must be two finite numbers, the lower first, got {text!r}")
     return low, high
@@ -88,7 +93,8 @@ def _open_file(name: str, bounds: str | None) -> tuple[list[str], Callable[[str]
 
     def open_part(part: str) -> Source:
         inputs, targets = read_pair(path, pairs[part])
-        return open_arrays(path.name, arrange_pictures(path.name, inputs), targets, _range(bounds))
+        chosen = read_columns(path) if bounds is None else None
+        return open_arrays(path.name, arrange_pictures(path.name, inputs), targets, chosen or _range(bounds))
 
     return list(pairs), open_part
 

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from leakscope.errors import BadInputError
+from leakscope.files.opening import follow_links, open_regular
 from leakscope.picture_size import PictureSize, height_width
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -23,7 +24,8 @@ def decode(path: Path, size: PictureSize | None = None) -> np.ndarray:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=_FORMATS) as picture:
+            # Opened here: a FIFO or a device under this name would never end.
+            with open_regular(follow_links(path)) as file, Image.open(file, formats=_FORMATS) as picture:
                 _check_pixels(path, picture)
                 picture = _rgb(ImageOps.exif_transpose(picture))
                 return np.asarray(picture if size is None else _fit(picture, size))

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from leakscope.errors import MissingDataError, UsageError, suggest
+from leakscope.catalogue import FOLDER_PREFIX as FOLDER_PREFIX  # callers know it from here
+from leakscope.catalogue import explain_unknown_data
+from leakscope.errors import MissingDataError, UsageError
 from leakscope.picture_size import PictureSize
+from leakscope.types import Bounds
 
 _DIGITS = tuple("0123456789")
 _FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -32,7 +35,7 @@ class SetInfo:
     splits: tuple[str, ...] = ("train", "test", "all")
     classes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
-    bounds: tuple[float, float] | None = (0.0, 1.0)
+    bounds: Bounds | None = (0.0, 1.0)
     input_shape: tuple[int, ...] | None = None
 
 
@@ -59,6 +62,15 @@ SETS = {
             image_size=25,
             classes=("other", "face"),
             sources=("pip install scikit-image",),
+        ),
+        SetInfo(
+            "sample-photos",
+            "crops of seven colour photographs, inside scikit-image and scikit-learn; every fifth is for testing",
+            num_classes=7,
+            channels=3,
+            image_size=32,
+            classes=("astronaut", "cat", "coffee", "rocket", "retina", "temple", "flower"),
+            sources=("pip install scikit-image scikit-learn",),
         ),
         SetInfo(
             "mnist",
@@ -147,7 +159,6 @@ SETS = {
     )
 }
 
-FOLDER_PREFIX = "folder:"
 VARIABLE = "LEAKSCOPE_DATA"
 
 
@@ -159,11 +170,7 @@ def names() -> list[str]:
 def lookup(name: str) -> SetInfo:
     """Return the facts about a named set."""
     if name not in SETS:
-        hint = suggest(name, SETS)
-        raise UsageError(
-            f"unknown data set {name!r}.{hint} Data of your own: the path of a folder of pictures or of an .npz file, "
-            "or package.module:function."
-        )
+        raise UsageError(explain_unknown_data(name))
     return SETS[name]
 
 
@@ -176,7 +183,7 @@ def search_roots(root: str | PathLike[str] | None) -> list[Path]:
     """Return the folders to search: `root` alone when given, else the one LEAKSCOPE_DATA names."""
     if root is not None:
         folder = Path(root).expanduser()
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise MissingDataError(f"root={str(root)!r} is not a folder; give the folder that holds the data")
         return [folder]
     named = os.environ.get(VARIABLE)
@@ -188,5 +195,5 @@ def candidates(roots: Sequence[Path], below: Sequence[str]) -> Iterator[Path]:
     for root in roots:
         for part in below:
             path = root / part
-            if path.exists():
+            if os.path.exists(path):
                 yield path

@@ -12,9 +12,7 @@ from torch import Tensor
 
 from leakscope.errors import UsageError
 from leakscope.rng import generator
-
-# No reader allocates more than this for one file, whatever its header declares.
-MAX_BYTES = 2 << 30
+from leakscope.types import Bounds
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Source:
 
     targets: Tensor
     read: Callable[[Sequence[int]], Tensor]
-    bounds: tuple[float, float] | None = (0.0, 1.0)
+    bounds: Bounds | None = (0.0, 1.0)
 
     def __len__(self) -> int:
         """How many examples there are."""

@@ -22,7 +22,9 @@ def private_folder(path: str | os.PathLike[str]) -> Path:
             # os.makedirs gives its mode to the last folder only.
             with contextlib.suppress(FileExistsError):
                 part.mkdir(mode=0o700)
-        if not folder.is_dir():
+                # A folder that is only in memory takes all that is written into it along when the power fails.
+                sync_folder(part.parent)
+        if not os.path.isdir(folder):
             raise StorageError(f"{show(str(folder))}: expected a folder, got a file; choose another output folder")
     except StorageError:
         raise
@@ -44,8 +46,8 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
     """
     target = Path(_target_text(path))
     private_folder(target.parent)
-    if target.is_symlink() or target.is_dir():
-        kind = "a symbolic link" if target.is_symlink() else "a folder"
+    if os.path.islink(target) or os.path.isdir(target):
+        kind = "a symbolic link" if os.path.islink(target) else "a folder"
         raise StorageError(f"{show(str(target))}: expected a plain file or none, got {kind}; choose another name")
     # The target's name may already be as long as the file system allows.
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.tmp")
@@ -61,7 +63,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     return target
 
 
@@ -85,8 +87,8 @@ def _write_and_sync(temporary: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable; file systems that cannot sync a folder go without."""
+def sync_folder(folder: Path) -> None:
+    """Make what was created or renamed in a folder durable; file systems that cannot sync a folder go without."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     with contextlib.suppress(OSError):

@@ -38,7 +38,9 @@ _READERS: dict[str, Callable[[ByteSource], dict[str, Tensor]]] = {
 _ADVICE = "save tensors as safetensors, .npz or .pt with a current torch.save"
 
 
-def read_tensors(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_tensors(
+    path: str | os.PathLike[str], *, budget_mb: float | None = None
+) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of safetensors, .npz, .npy or .pt, on the CPU, and the metadata of safetensors.
 
     Raises:

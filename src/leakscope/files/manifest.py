@@ -6,12 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer, model_validator
 
+from leakscope.counts import MOST_EXAMPLES, MOST_STEPS
 from leakscope.files.opening import ByteSource
 from leakscope.types import LocalTraining, SharedUpdate
 from leakscope.version import __version__
 
 KEY = "leakscope"
-_Count = Annotated[int, Field(ge=1)]
+_Steps = Annotated[int, Field(ge=1, le=MOST_STEPS)]
+_Examples = Annotated[int, Field(ge=1, le=MOST_EXAMPLES)]
 
 
 class _Strict(BaseModel):
@@ -22,9 +24,9 @@ class Local(_Strict):
     """`LocalTraining` as stored: rate, amount and batch size, and of the rest what is not at its default."""
 
     lr: float = Field(gt=0, allow_inf_nan=False)
-    steps: _Count | None = None
-    batch_size: _Count = 1
-    epochs: _Count | None = None
+    steps: _Steps | None = None
+    batch_size: _Examples = 1
+    epochs: _Steps | None = None
     optimiser: str = "sgd"
     momentum: float = 0.0
     nesterov: bool = False
@@ -35,7 +37,7 @@ class Local(_Strict):
     shuffle: bool = False
     drop_last: bool = False
     schedule: str = "constant"
-    decay_every: _Count | None = None
+    decay_every: _Steps | None = None
     decay_factor: float = 0.1
     final_fraction: float = 0.0
 
@@ -58,7 +60,7 @@ class Manifest(_Strict):
 
     format: Literal[1]
     kind: Literal["gradient", "delta"]
-    num_examples: _Count | None
+    num_examples: _Examples | None
     local: Local | None
     tensors: list[str]
     buffers: list[str]

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import os
-import stat
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-import torch
-from torch import Tensor
+from leakscope.errors import BadInputError, UsageError
+from leakscope.regular_files import follow_links as follow_links  # readers know these five from here
+from leakscope.regular_files import open_regular, path_text, report_damage
+from leakscope.regular_files import show as show
 
-from leakscope.errors import BadInputError, LeakscopeError, UsageError
+if TYPE_CHECKING:
+    from torch import Tensor
 
-# What damaged bytes provoke in zipfile, zlib, json, struct, torch and the allocator. TypeError and
-# AttributeError are absent on purpose: those would be mistakes of ours and must stay visible.
-_DAMAGE = (
-    OSError,
-    EOFError,
-    ValueError,
-    ArithmeticError,
-    LookupError,
-    MemoryError,
-    RecursionError,
-    RuntimeError,
-    struct.error,
-    zlib.error,
-    zipfile.BadZipFile,
-)
+BUDGET_VARIABLE = "LEAKSCOPE_BUDGET_MB"
+_BUDGET_MB = 2048
+# 1 TB.
+_MOST_MB = 2**20
 
 
 class Stream(Protocol):
@@ -71,19 +58,17 @@ class ByteSource:
         if total > self.budget:
             raise self.error(
                 f"tensors need {total:,} bytes, the budget is {self.budget:,}; "
-                "pass a larger budget_mb if the file is meant to be this large"
+                "pass a larger budget_mb (--budget-mb) if the file is meant to be this large"
             )
-
-
-def show(text: str, limit: int = 120) -> str:
-    """Quote untrusted text for a message: escapes visible, length bounded."""
-    return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
 def fill(tensor: Tensor, stream: Stream) -> int:
     """Read bytes of `stream` into the contiguous `tensor`; return how many were missing."""
     if tensor.numel() == 0:
         return 0
+    # Imported here: a configuration is opened without waiting for torch.
+    import torch
+
     view = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
     done = 0
     while done < len(view):
@@ -94,19 +79,30 @@ def fill(tensor: Tensor, stream: Stream) -> int:
     return len(view) - done
 
 
-def budget_bytes(budget_mb: float) -> int:
-    """Return the memory budget in bytes."""
-    if not budget_mb > 0 or budget_mb == float("inf"):
-        raise UsageError(f"budget_mb must be a positive number of megabytes, got {budget_mb}")
-    return int(budget_mb * 2**20)
+def budget_bytes(budget_mb: float | None = None) -> int:
+    """Return the memory budget in bytes: what is given, else what LEAKSCOPE_BUDGET_MB says, else 2 GiB.
+
+    The variable is how the command line tells its workers: a limit on memory is not part of what a cell computes.
+    """
+    said = os.environ.get(BUDGET_VARIABLE) if budget_mb is None else None
+    try:
+        megabytes = float(said) if said else _BUDGET_MB if budget_mb is None else budget_mb
+    except ValueError:
+        megabytes = float("nan")
+    if not 0 < megabytes <= _MOST_MB:
+        raise UsageError(
+            f"{BUDGET_VARIABLE if said else 'budget_mb'} must be a number of megabytes above 0 and up to {_MOST_MB:,}, "
+            f"got {show(str(budget_mb if said is None else said))}"
+        )
+    return int(megabytes * 2**20)
 
 
 @contextlib.contextmanager
-def open_source(path: str | os.PathLike[str], *, budget_mb: float) -> Iterator[ByteSource]:
+def open_source(path: str | os.PathLike[str], *, budget_mb: float | None = None) -> Iterator[ByteSource]:
     """Open a regular file for reading; turn every kind of damage into a `BadInputError`."""
     budget = budget_bytes(budget_mb)
     name = path_text(path)
-    with _report_damage(name), _open_regular(name) as file:
+    with report_damage(name), open_regular(name) as file:
         size = os.fstat(file.fileno()).st_size
         if size == 0:
             raise BadInputError(f"{show(name)}: expected tensors, got an empty file; write or copy it again")
@@ -116,62 +112,5 @@ def open_source(path: str | os.PathLike[str], *, budget_mb: float) -> Iterator[B
 @contextlib.contextmanager
 def open_bytes(data: bytes, *, name: str) -> Iterator[ByteSource]:
     """As `open_source`, for the content of a file that was read already."""
-    with _report_damage(name):
+    with report_damage(name):
         yield ByteSource(name, io.BytesIO(data), len(data), len(data))
-
-
-@contextlib.contextmanager
-def _report_damage(name: str) -> Iterator[None]:
-    try:
-        yield
-    except LeakscopeError:
-        raise
-    except _DAMAGE as error:
-        raise BadInputError(
-            f"{show(name)}: cannot be read ({type(error).__name__}: {str(error)[:200]}); "
-            "the file is damaged or not what its name says: write or copy it again"
-        ) from error
-
-
-def path_text(path: str | os.PathLike[str]) -> str:
-    """Return `path` as text, or say what is wrong with it."""
-    try:
-        name = os.fspath(path)
-    except TypeError:
-        raise UsageError(f"expected a path, got {type(path).__name__}") from None
-    if not isinstance(name, str):
-        raise UsageError("expected a path as text, got bytes; use os.fsdecode first")
-    if not name or "\0" in name:
-        raise BadInputError(f"{show(name)}: a path must be non-empty and hold no NUL character")
-    return name
-
-
-def _open_regular(name: str) -> BinaryIO:
-    _check_mode(name, _lstat(name).st_mode)
-    # O_NONBLOCK: a FIFO put in place after the check must not hang us.
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    descriptor = os.open(name, flags | getattr(os, "O_BINARY", 0))
-    try:
-        _check_mode(name, os.fstat(descriptor).st_mode)
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _lstat(name: str) -> os.stat_result:
-    try:
-        return os.lstat(name)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            raise BadInputError(f"{show(name)}: no such file; check the path") from None
-        raise
-
-
-def _check_mode(name: str, mode: int) -> None:
-    if stat.S_ISREG(mode):
-        return
-    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO"}
-    kinds |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
-    kind = kinds.get(stat.S_IFMT(mode), "something else")
-    raise BadInputError(f"{show(name)}: expected a regular file, got {kind}; pass the file itself")

@@ -44,7 +44,7 @@ def load_update(
     local: LocalTraining | None = None,
     num_examples: int | None = None,
     names: Sequence[str] | None = None,
-    budget_mb: float = 2048,
+    budget_mb: float | None = None,
 ) -> SharedUpdate:
     """Read an update from safetensors, .npz, .npy or .pt; nothing in the file is ever executed.
 
@@ -55,7 +55,7 @@ def load_update(
         local: How the client trained.
         num_examples: How many examples are behind the update.
         names: Names for a file of tensors without names ("0", "1", …), in its order.
-        budget_mb: Most memory the tensors may take, in megabytes.
+        budget_mb: Most memory the tensors may take, in megabytes; 2048 unless given or said by LEAKSCOPE_BUDGET_MB.
 
     Raises:
         BadInputError: The file is not what it should be; nothing was loaded.
@@ -77,14 +77,14 @@ def load_update(
     return delta(earlier, tensors, local=local, num_examples=num_examples)
 
 
-def read_kind(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> Kind | None:
+def read_kind(path: str | os.PathLike[str], *, budget_mb: float | None = None) -> Kind | None:
     """What an update file says it holds; None for plain tensors, which say nothing."""
     with open_source(path, budget_mb=budget_mb) as source:
         loaded, metadata = read_any(source)
         return parse(source, metadata[KEY], set(loaded)).kind if KEY in metadata else None
 
 
-def load_state(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> dict[str, Tensor]:
+def load_state(path: str | os.PathLike[str], *, budget_mb: float | None = None) -> dict[str, Tensor]:
     """Read named tensors (weights, a state dict) from any supported format, on the CPU."""
     return read_tensors(path, budget_mb=budget_mb)[0]
 

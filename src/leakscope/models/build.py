@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from leakscope.counts import check_count
 from leakscope.errors import UsageError, suggest
+from leakscope.files.opening import BUDGET_VARIABLE, budget_bytes
 from leakscope.models import initialise
 from leakscope.models.initialise import Rule
 from leakscope.models.lenet import lenet5, lenet_dlg, lenet_grnn
@@ -16,10 +18,17 @@ from leakscope.models.lstm import initialise_lstm, lstm
 from leakscope.models.normalise import Constants, resolve_constants
 from leakscope.models.plain import convnet, convnet_9, mlp, vgg16
 from leakscope.models.plan import ACTIVATIONS, NetworkPlan
-from leakscope.models.resnet import resnet18, resnet20, resnet20_4, resnet32, resnet34, resnet50
+from leakscope.models.resnet import resnet18, resnet18_grnn, resnet20, resnet20_4, resnet32, resnet34, resnet50
 from leakscope.models.rgap import cnn6, fcn3
 from leakscope.models.vit import initialise_vit, vit
 from leakscope.picture_size import PictureSize, height_width
+
+_LARGEST_SIDE = 4096
+# Classes, channels and widths of layers.
+_MOST_WIDE = 1_000_000
+_MOST_LAYERS = 1_000
+# Below this the weights decide how much memory is needed; above, what flows through the layers may.
+_LARGE_PICTURE = 3 * 512 * 512
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,7 @@ _NETWORKS = {
     "resnet32": Network(resnet32, init=initialise.kaiming_fan_in),
     "resnet20-4": Network(resnet20_4, init=initialise.kaiming_fan_out),
     "resnet18": Network(resnet18, init=initialise.kaiming_fan_out),
+    "resnet18-grnn": Network(resnet18_grnn, activation="sigmoid", init=initialise.uniform),
     "resnet34": Network(resnet34, init=initialise.kaiming_fan_out),
     "resnet50": Network(resnet50, init=initialise.kaiming_fan_out),
     "vgg16": Network(vgg16, init=initialise.vgg, smallest=32),
@@ -113,17 +123,38 @@ def build(
     # On the meta device no layer draws numbers for weights that are about to be replaced.
     with torch.device("meta"):
         model = network.make(plan)
+        _check_memory(name, model, torch.empty(1, in_channels, height, width))
     model = model.to_empty(device="cpu")
     initialise.initialise(model, rule, seed=seed, name=name)
     return model.eval()
 
 
+def _check_memory(name: str, model: nn.Module, image: Tensor) -> None:
+    """Refuse a network that would not fit into memory, before any of it is allocated."""
+    shown: list[int] = []
+    if image.numel() > _LARGE_PICTURE and not any(isinstance(part, nn.LSTM) for part in model.modules()):
+        hooks = [
+            part.register_forward_hook(lambda _part, _inputs, output: shown.append(output.numel()))
+            for part in model.modules()
+            if not any(part.children())
+        ]
+        model(image)
+        for hook in hooks:
+            hook.remove()
+    needed = 4 * (sum(value.numel() for value in model.parameters()) + sum(shown))
+    if needed > (allowed := budget_bytes()):
+        raise UsageError(
+            f"{name} for images of {' × '.join(map(str, image.shape[1:]))} numbers takes about "
+            f"{needed / 2**30:,.1f} GiB, the budget is {allowed / 2**30:,.1f} GiB; use smaller images or "
+            f"layers, or a larger {BUDGET_VARIABLE}"
+        )
+
+
 def _check_sizes(name: str, *, num_classes: int, in_channels: int, image_size: PictureSize) -> tuple[int, int]:
     """Height and width of the images."""
     for label, value in (("num_classes", num_classes), ("in_channels", in_channels)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UsageError(f"{label} must be a whole number ≥ 1, got {value!r}")
-    height, width = height_width(image_size, label="image_size")
+        check_count(value, label, most=_MOST_WIDE)
+    height, width = height_width(image_size, label="image_size", largest=_LARGEST_SIDE)
     smallest = _NETWORKS[name].smallest
     if min(height, width) < smallest:
         raise UsageError(
@@ -138,8 +169,10 @@ def _hidden(name: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
         return _NETWORKS[name].hidden
     if name != "mlp":
         raise UsageError(f"hidden is for 'mlp' only, got hidden={hidden!r} for {name!r}; leave it out")
-    if not all(isinstance(width, int) and width >= 1 for width in hidden):
-        raise UsageError(f"hidden needs whole widths ≥ 1, got {hidden!r}")
+    if not isinstance(hidden, (list, tuple)) or len(hidden) > _MOST_LAYERS:
+        raise UsageError(f"hidden needs at most {_MOST_LAYERS} widths, as in [256, 128], got {str(hidden)[:80]!r}")
+    for width in hidden:
+        check_count(width, "hidden needs whole widths ≥ 1: a width", most=_MOST_WIDE)
     return tuple(hidden)
 
 
@@ -153,6 +186,6 @@ def _activation(name: str, activation: str | None) -> Callable[[], nn.Module]:
 
 
 def _choose(label: str, value: str, options: dict[str, Callable]) -> Callable:
-    if value not in options:
-        raise UsageError(f"unknown {label} {value!r}.{suggest(value, options)}")
+    if not isinstance(value, str) or value not in options:
+        raise UsageError(f"unknown {label} {str(value)[:80]!r}.{suggest(str(value)[:80], options)}")
     return options[value]

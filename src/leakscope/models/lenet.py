@@ -38,7 +38,8 @@ def lenet_grnn(plan: NetworkPlan) -> nn.Sequential:
 def lenet5(plan: NetworkPlan) -> nn.Sequential:
     """LeNet-5 attacked by MKOR: padding 2 in the first convolution, average pooling.
 
-    Wang, Hugh, Li, "Maximum Knowledge Orthogonality Reconstruction", WACV 2024.
+    Wang, Velipasalar, Gursoy, "Maximum Knowledge Orthogonality Reconstruction with Gradients in Federated Learning",
+    WACV 2024.
     """
     return chain(plan, _two_convs(plan, padding=2, pool=nn.AvgPool2d))
 

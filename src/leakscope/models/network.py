@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from leakscope.errors import UsageError
+from leakscope.errors import UsageError, suggest
 from leakscope.models.build import build
 from leakscope.models.weights import load_weights
 from leakscope.networks import freeze, settle
@@ -18,6 +18,16 @@ from leakscope.tasks import Task
 from leakscope.user_code import call, import_function, is_code, report_errors
 
 _EXPECTED = "package.module:function, a function without arguments that returns a torch.nn.Module"
+# What may be chosen beside the data; `seed` and `normalise` are taken out before.
+_OPTIONS = ("activation", "init", "hidden")
+_OF_THE_DATA = {
+    "num_classes": "--classes or the data",
+    "in_channels": "the shape of the data",
+    "image_size": "--size or the data",
+    "name": "--model",
+    "normalise": "--normalise",
+    "seed": "--model-seed",
+}
 _REMEDY = (
     "pass the weights the client started from as --weights (attack also takes them as --before), "
     "or load or seed them inside the function"
@@ -35,6 +45,7 @@ def load_network(
     options: Mapping[str, Any] | None = None,
     task: Task | None = None,
     allow_code: bool = False,
+    budget_mb: float | None = None,
 ) -> nn.Module:
     """Build the network that is attacked or audited; an option that would have no effect is refused.
 
@@ -48,6 +59,7 @@ def load_network(
         options: Further options of `build`, for a reference network.
         task: What the network is for; classification unless given.
         allow_code: Whether `name` comes from the command line, so that the user's own code may run.
+        budget_mb: Most memory the weights in a file may take; see `load_weights`.
 
     Raises:
         UsageError: An unknown name, an option without effect, or an error in the user's own code.
@@ -60,10 +72,15 @@ def load_network(
         network = _build_own(name, has_weights=weights is not None, allow_code=allow_code)
     else:
         network = _build_reference(
-            name, shape, num_classes=classes or 10, normalise=normalise, seed=seed or 0, **(options or {})
+            name,
+            shape,
+            num_classes=10 if classes is None else classes,
+            normalise=normalise,
+            seed=seed or 0,
+            options=options or {},
         )
     if weights is not None:
-        load_weights(network, weights)
+        load_weights(network, weights, budget_mb=budget_mb)
     if is_code(name):
         _check_runs(name, network, shape, task)
     return network
@@ -78,13 +95,25 @@ def _refuse_options(name: str, **given: object) -> None:
             )
 
 
-def _build_reference(name: str, shape: tuple[int, ...], **options: Any) -> nn.Module:
+def _build_reference(
+    name: str, shape: tuple[int, ...], *, num_classes: int, normalise: str | None, seed: int, options: Mapping[str, Any]
+) -> nn.Module:
     if len(shape) != 3:
         raise UsageError(
             f"reference networks take images of shape channels,height,width, got inputs of shape {list(shape)}; "
             "for other inputs name a network of your own, package.module:function"
         )
-    return build(name, in_channels=shape[0], image_size=(shape[1], shape[2]), **options)
+    for option in options:
+        if option in _OF_THE_DATA:
+            raise UsageError(
+                f"model_options of {name!r} give {option!r}, which {_OF_THE_DATA[option]} already says; leave it out"
+            )
+        if option not in _OPTIONS:
+            raise UsageError(f"model_options of {name!r} have no {option!r}.{suggest(str(option), _OPTIONS)}")
+    size = (shape[1], shape[2])
+    return build(
+        name, in_channels=shape[0], image_size=size, num_classes=num_classes, normalise=normalise, seed=seed, **options
+    )
 
 
 def _build_own(name: str, *, has_weights: bool, allow_code: bool) -> nn.Module:

@@ -179,6 +179,14 @@ def resnet18(plan: NetworkPlan) -> nn.Module:
     return _imagenet(plan, (2, 2, 2, 2), BasicBlock)
 
 
+def resnet18_grnn(plan: NetworkPlan) -> nn.Module:
+    """ResNet-18 attacked by GRNN: the stem for small images, 3×3 without pooling, whatever the size.
+
+    Ren, Deng, Xie, "GRNN: Generative Regression Neural Network", ACM TIST 2022.
+    """
+    return ResNet(plan, Trunk(_IMAGENET_WIDTHS, (2, 2, 2, 2)))
+
+
 def resnet34(plan: NetworkPlan) -> nn.Module:
     """ResNet-34: 21,282,122 parameters for 10 classes at 32×32, 21,797,672 for 1000 at 224×224."""
     return _imagenet(plan, (3, 4, 6, 3), BasicBlock)

@@ -59,6 +59,12 @@ def recognise(tensors: Tensors, metadata: Mapping[str, str], *, name: str = "the
         decoder = ConvDecoder(manifest.image_shape, manifest.latent, manifest.width)
         return Prior(decoder, dict(tensors), manifest.about)
     found = recognise_residual(tensors)
+    for key, value in () if found is None else tensors.items():
+        if not value.is_floating_point() or not value.numel():
+            raise BadInputError(
+                f"{name}: expected floating-point weights of at least one number as {key!r}, got {value.dtype} "
+                f"of shape {list(value.shape)}; use another file"
+            )
     if found is None:
         raise BadInputError(
             f"{name} holds no prior: neither a manifest of leakscope nor the numbered layers of a tiny autoencoder's "

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from leakscope import rng as random
+from leakscope.counts import check_count
 from leakscope.errors import BadInputError, UsageError
 from leakscope.priors.convolutional import ConvDecoder, initialise
 from leakscope.priors.prior import Prior
@@ -25,6 +26,8 @@ _EPSILON = 1e-8
 _STEP = "step"
 # Enough images to tell the covariance of some hundred latents.
 _FITTED_ON = 4_096
+# Beyond these a training would neither end nor fit into memory.
+_MOST = {"latent": 4_096, "width": 256, "epochs": 100_000, "batch_size": 1_000_000}
 # Copies of the weights that are stored beside them: Adam's moments.
 _MOMENTS = ("first", "second")
 
@@ -41,9 +44,10 @@ class TrainingSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for option in ("latent", "width", "epochs", "batch_size"):
+        for option, most in _MOST.items():
             if getattr(self, option) < 1:
                 raise UsageError(f"training a prior needs {option} ≥ 1, got {getattr(self, option)}")
+            check_count(getattr(self, option), f"training a prior: {option}", most=most)
         if not self.lr > 0:
             raise UsageError(f"training a prior needs lr > 0, got {self.lr}")
 
