@@ -53,7 +53,7 @@ def test_every_input_needs_one_target(targets):
     [
         ({"kind": "weights", "tensors": {"a": LABELS}}, UsageError, "'gradient' or 'delta', got 'weights'"),
         ({"kind": "delta", "tensors": {}}, BadInputError, "empty; expected one tensor"),
-        ({"kind": "delta", "tensors": {"a": LABELS}, "num_examples": 0}, UsageError, "≥ 1 or None, got 0"),
+        ({"kind": "delta", "tensors": {"a": LABELS}, "num_examples": 0}, UsageError, "whole number ≥ 1, got 0"),
     ],
 )
 def test_updates_that_say_nothing_are_refused(fields, error, match):

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final, overload
 
 from torch import Tensor, nn
 
 from leakscope import rng as random
-from leakscope.networks import strip
+from leakscope.explanation import is_unfinished, measure_fit, settle_status
+from leakscope.networks import strip, tokens_refused
 from leakscope.networks.handover import no_new_global_hooks, take_over
 from leakscope.observation.scenario import check_needs
-from leakscope.types import Knowledge, Observation, Reconstruction
+from leakscope.types import Knowledge, Observation, Reconstruction, Status
 
 if TYPE_CHECKING:
     from leakscope.matching.recipe import Recipe
+
+# Fewer steps than this have hardly left their start on any network that was measured.
+LEAST_STEPS = 20
+UNFINISHED = "the run ended while it still came closer, or after too few steps: no evidence; give it more steps"
 
 # Called with (evaluation, inputs of all groups, distances of all groups): must not change them.
 Watch = Callable[[int, Tensor, Tensor], None]
@@ -83,6 +88,8 @@ class Attack(ABC):
     changes_architecture: ClassVar[bool] = False
     # Whether updates of several rounds are used together (`Observation.earlier`) rather than each by itself.
     joins_rounds: ClassVar[bool] = False
+    # Whether inputs are whole numbers that go to an embedding; all others must have a fraction.
+    reads_tokens: ClassVar[bool] = False
     # Whether several victims of one model run together, so that memory grows with their number.
     runs_in_lockstep: ClassVar[bool] = False
 
@@ -122,25 +129,71 @@ class Attack(ABC):
         handed_out = take_over(model, crafted.model, attack=self.name, changes_architecture=self.changes_architecture)
         return Crafted(handed_out, crafted.secret)
 
-    @overload
-    def reconstruct(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction: ...
+    def least_steps(self, seen: Observation) -> int:
+        """Steps below which a run on this network is no evidence, unless it explains the update all the same."""
+        return LEAST_STEPS
 
     @overload
     def reconstruct(
-        self, seen: Sequence[Observation], seed: int = 0, *, watch: Watch | None = None
+        self, seen: Observation, seed: int = 0, *, watch: Watch | None = None, diagnosing: bool = True
+    ) -> Reconstruction: ...
+
+    @overload
+    def reconstruct(
+        self, seen: Sequence[Observation], seed: int = 0, *, watch: Watch | None = None, diagnosing: bool = True
     ) -> list[Reconstruction]: ...
 
     @final
     def reconstruct(
-        self, seen: Observation | Sequence[Observation], seed: int = 0, *, watch: Watch | None = None
+        self,
+        seen: Observation | Sequence[Observation],
+        seed: int = 0,
+        *,
+        watch: Watch | None = None,
+        diagnosing: bool = True,
     ) -> Reconstruction | list[Reconstruction]:
-        """Rebuild the examples behind one update, or behind those of several victims of one model."""
+        """Rebuild the examples behind one update, or behind those of several victims of one model.
+
+        Every result says how much of its update it explains, and its status follows from that. `diagnosing` looks for
+        a better description of an update that is not explained, which may take further runs; who made the update
+        knows its description, and switches it off.
+        """
         several = [seen] if isinstance(seen, Observation) else list(seen)
         for one in several:
+            if one.vocabulary is not None and not self.reads_tokens:
+                raise tokens_refused(self.name)
             check_needs(self.name, self.needs_of(one), one)
         if isinstance(seen, Observation):
-            return self._reconstruct(seen, seed, watch)
-        return self._reconstruct_several(several, seed, watch)
+            return self._settle(seen, self._reconstruct(seen, seed, watch), seed, diagnosing)
+        found = self._reconstruct_several(several, seed, watch)
+        return [self._settle(one, each, seed, diagnosing) for one, each in zip(several, found, strict=True)]
+
+    def _settle(self, seen: Observation, found: Reconstruction, seed: int, diagnosing: bool) -> Reconstruction:
+        """The same result with its fit, and the status that follows from it.
+
+        A malicious server reads a model of its own making: what the agreed client would have sent is no measure of it.
+        A set of tokens without their order cannot be replayed.
+        """
+        if self.is_malicious or found.tokens is not None:
+            return found
+        steps, least = self.effort.steps, self.least_steps(seen)
+        # A run that was too short itself would be too short under any other description.
+        short = steps is not None and steps < least
+
+        def refit(other: Observation) -> Reconstruction:
+            return self._reconstruct(other, seed, None)
+
+        doubtful = diagnosing and found.status in (Status.OK, Status.UNEXPLAINED)
+        assessed = measure_fit(seen, found, refit=None if short else refit, diagnosing=doubtful)
+        fit = None if assessed is None else assessed.fit
+        attainable = 1.0 if assessed is None else assessed.attainable
+        status, notes = settle_status(found.status, fit, attainable=attainable), found.notes
+        named = assessed is not None and assessed.is_named
+        if not named and found.status is Status.OK and is_unfinished(found.history, fit, steps=steps, least=least):
+            status, notes = Status.UNFINISHED, (*notes, UNFINISHED)
+        if fit is not None and status is not Status.OK and fit.diagnosis:
+            notes = (*notes, fit.diagnosis)
+        return replace(found, fit=fit, status=status, notes=notes)
 
     @abstractmethod
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Generator
-
+from leakscope.counts import MOST_EXAMPLES, MOST_POSITIONS, MOST_STEPS, check_count, show_count
 from leakscope.errors import UsageError, suggest
+
+if TYPE_CHECKING:
+    from torch import Generator
 
 Optimiser = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["constant", "step", "cosine", "linear"]
@@ -28,9 +29,10 @@ class LocalTraining:
 
     Attributes:
         lr: learning rate of the first step.
-        steps: local steps; 1 where neither steps nor epochs are given, None where epochs are.
+        steps: local steps, at most 100,000; 1 where neither steps nor epochs are given, None where epochs are.
         batch_size: examples of one step; all of them where there are fewer.
-        epochs: passes over the examples instead of steps; the last batch of a pass may be smaller.
+        epochs: passes over the examples instead of steps; the last batch of a pass may be smaller. All passes
+            together are at most 100,000 steps.
         optimiser: "sgd", "adam" or "adamw".
         momentum: of SGD; so are `nesterov` and `dampening`.
         nesterov: look ahead along the momentum.
@@ -77,7 +79,14 @@ class LocalTraining:
         """Local steps over so many examples."""
         if self.steps is not None:
             return self.steps
-        return (self.epochs or 1) * len(self._deal(range(examples)))
+        count = (self.epochs or 1) * self._count_batches(examples)
+        if count > MOST_STEPS:
+            raise UsageError(
+                f"{self.epochs} epochs over {show_count(examples)} examples in batches of {self.batch_size:,} are "
+                f"{show_count(count)} local steps, at most {MOST_STEPS:,} are possible; correct the epochs or the "
+                "number of examples"
+            )
+        return count
 
     def is_one_step(self, examples: int | None) -> bool:
         """Whether it is known to be a single step; epochs say so only of a known number of examples."""
@@ -90,15 +99,21 @@ class LocalTraining:
 
         Without `rng` a shuffled order is unknown, and the order of the data stands for it.
         """
-        count = self.count_steps(examples)
-        if self.steps is not None and not self.shuffle:
-            size = min(self.batch_size, examples)
+        count, size = self.count_steps(examples), min(self.batch_size, examples)
+        is_plain = self.steps is not None and not self.shuffle
+        # Whole passes are dealt, also for a few steps.
+        if (needed := max(count * size, 0 if is_plain else examples)) > MOST_POSITIONS:
+            raise UsageError(
+                f"{count:,} local steps of {size:,} out of {show_count(examples)} examples need {show_count(needed)} "
+                f"positions, at most {MOST_POSITIONS:,} are possible; correct the steps, the batch size or the "
+                "number of examples"
+            )
+        if is_plain:
             starts = range(0, count * self.batch_size, self.batch_size)
             return tuple(tuple((start + i) % examples for i in range(size)) for start in starts)
         found: list[tuple[int, ...]] = []
         while len(found) < count:
-            shuffled = self.shuffle and rng is not None
-            dealt = torch.randperm(examples, generator=rng).tolist() if shuffled else range(examples)
+            dealt = range(examples) if rng is None or not self.shuffle else _shuffle(examples, rng)
             found += self._deal(dealt)
         return tuple(found[:count])
 
@@ -139,18 +154,24 @@ class LocalTraining:
         mine = {name: value for name, value in asdict(self).items() if value is not None}
         return {name: value for name, value in mine.items() if name in always or value != usual[name]}
 
-    def _deal(self, positions: range | list[int]) -> list[tuple[int, ...]]:
+    def _count_batches(self, examples: int) -> int:
         """Batches of one pass."""
-        size = self.batch_size
-        found = [tuple(positions[start : start + size]) for start in range(0, len(positions), size)]
-        if self.drop_last and len(found[-1]) < size:
-            found.pop()
-        if not found:
+        full, rest = divmod(examples, self.batch_size)
+        count = full + (rest > 0 and not self.drop_last)
+        if not count:
             raise UsageError(
-                f"drop_last leaves no batch of {size} out of {len(positions)} examples; "
+                f"drop_last leaves no batch of {self.batch_size} out of {examples} examples; "
                 "use a smaller batch_size, or drop_last=False"
             )
-        return found
+        return count
+
+    def _deal(self, positions: range | list[int]) -> list[tuple[int, ...]]:
+        """The batches of one pass."""
+        size = self.batch_size
+        return [
+            tuple(positions[start : start + size])
+            for start in range(0, self._count_batches(len(positions)) * size, size)
+        ]
 
 
 def _check_amount(local: LocalTraining) -> None:
@@ -165,6 +186,13 @@ def _check_amount(local: LocalTraining) -> None:
             f"LocalTraining needs lr > 0, {'steps' if local.epochs is None else 'epochs'} ≥ 1 and batch_size ≥ 1, "
             f"got lr={local.lr}, {counted}, batch_size={local.batch_size}"
         )
+    for name, value, most in (
+        ("steps", local.steps, MOST_STEPS),
+        ("epochs", local.epochs, MOST_STEPS),
+        ("batch_size", local.batch_size, MOST_EXAMPLES),
+    ):
+        if value is not None:
+            check_count(value, f"LocalTraining.{name}", most=most)
     if local.drop_last and local.epochs is None and not local.shuffle:
         raise UsageError("drop_last has no effect on steps in order, which wrap round; give epochs, or drop it")
 
@@ -216,3 +244,10 @@ def _refuse_idle(local: LocalTraining, *, options: tuple[str, ...], **chosen: st
     for option, value in asdict(local).items():
         if option in options and value != usual[option]:
             raise UsageError(f"{option} has no effect with {kind}={name!r}, got {option}={value}; leave it out")
+
+
+def _shuffle(examples: int, rng: Generator) -> list[int]:
+    # Imported here: settings are read and checked without torch.
+    import torch
+
+    return torch.randperm(examples, generator=rng).tolist()

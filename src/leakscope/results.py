@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from leakscope.errors import UsageError, suggest
+from leakscope.result_words import result_line, result_table
 
 
 class Status(str, enum.Enum):
-    """How a cell ended. Only `OK` counts as evidence."""
+    """How a cell ended. Only `OK` is evidence that something is safe; what was rebuilt leaks whatever the status.
+
+    `UNEXPLAINED`: the result explains the update no better than an unrelated picture would, or another description of
+    the update explains it better than the declared one. `UNFINISHED`: the run was cut short while it still got closer.
+    """
 
     OK = "ok"
+    UNEXPLAINED = "unexplained"
+    UNFINISHED = "unfinished"
     DIVERGED = "diverged"
     NAN = "nan"
     OOM = "oom"
@@ -27,6 +34,27 @@ class Status(str, enum.Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How much of an update a reconstruction explains.
+
+    Attributes:
+        explained: 1 − ‖u − û‖²/‖u‖², where u is the update and û the one of the reconstruction, scaled best where the
+            scale of u is not known. It may be negative.
+        cosine: the cosine of u and û.
+        unrelated: the most that pictures drawn without the update, with the same labels, explain on this network.
+        truth: what the true examples explain; None wherever the truth is not at hand.
+        diagnosis: one line that names a description which explains the update better than the declared one, with the
+            figure; empty where there is none.
+    """
+
+    explained: float
+    cosine: float
+    unrelated: float
+    truth: float | None = None
+    diagnosis: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +87,11 @@ class Scores:
         return tuple(self.metrics)
 
     @property
+    def leading(self) -> Tensor:
+        """What ranks examples by how much of them leaked, higher for more: PSNR, or recall for tokens."""
+        return self["psnr" if "psnr" in self.metrics else "token_recall"]
+
+    @property
     def psnr(self) -> Tensor:
         """Peak signal-to-noise ratio in dB."""
         return self["psnr"]
@@ -89,7 +122,7 @@ class Scores:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AuditResult:
     """One cell: an attack on one or more victims under one defence and scenario.
 
@@ -97,6 +130,8 @@ class AuditResult:
     without the update reaches on the same examples, so leakage can be read above chance. Where a defence
     changed the pictures, `scores` are against the originals and `trained_scores` against what was trained on.
     Several rounds are rows of the same result. `also` holds what attackers did whom the defence names as stronger.
+    `fits` holds one value per attacked update. `baselines` holds, by name, what is reached without the update on the
+    same examples; `baseline_psnr` is the best of them.
     """
 
     attack: str
@@ -118,3 +153,11 @@ class AuditResult:
     rounds: int = 1
     server: Literal["honest", "malicious"] = "honest"
     also: tuple[AuditResult, ...] = ()
+    fits: tuple[Fit, ...] = ()
+    baselines: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return result_line(self)
+
+    def _repr_html_(self) -> str:
+        return result_table(self)

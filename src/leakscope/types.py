@@ -15,16 +15,20 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from leakscope.counts import MOST_EXAMPLES, check_count
 from leakscope.errors import BadInputError, UsageError
 from leakscope.local_training import LocalTraining as LocalTraining  # callers know it from here
 from leakscope.local_training import Order
-from leakscope.results import AuditResult as AuditResult  # callers know these three from here
+from leakscope.results import AuditResult as AuditResult  # callers know these four from here
+from leakscope.results import Fit as Fit
 from leakscope.results import Scores as Scores
 from leakscope.results import Status as Status
-from leakscope.tasks import Classification, Task
+from leakscope.tasks import Classification, Columns, Task
 
 Tensors = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
+# The range of all inputs, or of every column of a table.
+Bounds = tuple[float, float] | Columns
 
 
 class Knowledge(enum.Enum):
@@ -43,14 +47,16 @@ class Batch:
     """Private examples: `inputs` [n, …] inside `bounds`, `targets` [n].
 
     Images are in [0, 1]; the model normalises. `bounds=None` lifts the range check for data
-    that has no natural range.
+    that has no natural range. A table may have a range for each column: a pair of sequences or tensors, or
+    `tasks.Columns`, which also says what is one-hot. Tokens, which are whole numbers, have no bounds.
     """
 
     inputs: Tensor
     targets: Tensor
-    bounds: tuple[float, float] | None = (0.0, 1.0)
+    bounds: Bounds | None = (0.0, 1.0)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", _as_bounds(self.bounds))
         if self.inputs.ndim < 2 or len(self.inputs) == 0:
             raise BadInputError(f"Batch.inputs needs shape [n, …] with n ≥ 1, got {list(self.inputs.shape)}")
         if self.targets.ndim == 0 or len(self.targets) != len(self.inputs):
@@ -70,10 +76,35 @@ class Batch:
         return Batch(inputs, self.targets.to(inputs.device), self.bounds)
 
 
-def _check_range(inputs: Tensor, bounds: tuple[float, float] | None) -> None:
+def _as_bounds(given: object) -> Bounds | None:
+    """Bounds as a pair of numbers or as columns."""
+    if given is None or isinstance(given, Columns):
+        return given
+    try:
+        low, high = given  # type: ignore[misc]
+        numbers = [torch.as_tensor(side, dtype=torch.float64) for side in (low, high)]
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"bounds are None, (low, high), one of each per column, or Columns; got {given!r}") from error
+    if numbers[0].ndim == numbers[1].ndim == 0:
+        return (float(numbers[0]), float(numbers[1]))
+    width = max(one.numel() for one in numbers)
+    return Columns(*(tuple(one.reshape(-1).expand(width).tolist()) for one in numbers))
+
+
+def limits_of(bounds: Bounds | None, like: Tensor) -> tuple[float, float] | tuple[Tensor, Tensor]:
+    """Low and high as they broadcast against inputs [..., columns] like these; 0 and 1 where there are no bounds."""
+    if isinstance(bounds, Columns):
+        return bounds.limits(like)
+    return bounds or (0.0, 1.0)
+
+
+def _check_range(inputs: Tensor, bounds: Bounds | None) -> None:
     if not bool(torch.isfinite(inputs).all()):
         raise BadInputError("Batch.inputs holds NaN or Inf; clean the data before auditing it")
     if bounds is None:
+        return
+    if isinstance(bounds, Columns):
+        bounds.check(inputs)
         return
     low, high = float(inputs.min()), float(inputs.max())
     # A rounding error of a resize is not a different scale.
@@ -108,8 +139,8 @@ class SharedUpdate:
                     f"SharedUpdate.tensors[{name!r}] must be a tensor, got {type(value).__name__}; "
                     "leave out parameters that were not shared, and call backward before reading .grad"
                 )
-        if self.num_examples is not None and self.num_examples < 1:
-            raise UsageError(f"SharedUpdate.num_examples must be ≥ 1 or None, got {self.num_examples}")
+        if self.num_examples is not None:
+            check_count(self.num_examples, "SharedUpdate.num_examples", most=MOST_EXAMPLES)
 
 
 @dataclass(frozen=True)
@@ -132,6 +163,7 @@ class Observation:
         order: positions of the examples of every local step, where that order was granted and is not the plain one.
         earlier: what the same client sent in earlier rounds, oldest first, each with its own global model.
         secret: what a malicious server kept when it crafted the model.
+        vocabulary: how many tokens there are, where inputs are whole numbers that go to an embedding; else None.
     """
 
     model: nn.Module
@@ -141,7 +173,7 @@ class Observation:
     num_classes: int
     scenario: str
     knowledge: frozenset[Knowledge]
-    bounds: tuple[float, float] | None = (0.0, 1.0)
+    bounds: Bounds | None = (0.0, 1.0)
     num_examples: int | None = None
     targets: Tensor | None = None
     local: LocalTraining | None = None
@@ -152,6 +184,7 @@ class Observation:
     order: Order | None = None
     earlier: tuple[Observation, ...] = ()
     secret: object = None
+    vocabulary: int | None = None
 
     @property
     def device(self) -> torch.device:
@@ -183,6 +216,8 @@ class Reconstruction:
     `history` is that distance along the run; `target_probabilities` holds soft labels where
     an attack optimised them, and is then what the loss was computed with. Where updates of several
     rounds were matched together, `joint` holds all their examples: `loss` is the distance of all updates there.
+    `fit` says how much of the update the result explains; None where that cannot be computed. Where inputs are tokens,
+    `tokens` holds the set of those that were found, sorted, out of `vocabulary`; `inputs` only lists them, −1 behind.
     """
 
     inputs: Tensor
@@ -194,3 +229,6 @@ class Reconstruction:
     evaluations: int = 0
     notes: tuple[str, ...] = ()
     joint: JointExamples | None = None
+    fit: Fit | None = None
+    tokens: Tensor | None = None
+    vocabulary: int | None = None

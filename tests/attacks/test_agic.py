@@ -11,12 +11,21 @@ import torch
 from torch import nn
 
 from leakscope.attacks.agic import Agic, agic, one_batch_cosine
-from leakscope.attacks.agic_epochs import match_examples, number_examples, pooled_errors, recognise
+from leakscope.attacks.agic_epochs import (
+    EpochOptions,
+    EpochsReconstruction,
+    Rounds,
+    match_examples,
+    number_examples,
+    pooled_errors,
+    recognise,
+)
 from leakscope.client import share
 from leakscope.defences.prune import prune
 from leakscope.errors import BadInputError, KnowledgeError, UsageError
 from leakscope.matching.distances import Cosine, LayerWeighted
-from leakscope.matching.optimisers import Adam, three_drops
+from leakscope.matching.optimisers import Adam, constant, linear, three_drops
+from leakscope.matching.penalties import TotalVariation
 from leakscope.metrics import guess_baseline, score
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal_like, uniform
@@ -83,15 +92,90 @@ def test_contract():
 
 
 def test_options_reach_the_distance():
-    attack = agic(beta=2.0, relu_modifier=False, batch_norm="mean", schedule="paper", signed=False)
+    attack = agic(beta=2.0, relu_modifier=False, batch_norm="mean", schedule="paper", signed=True)
     assert attack.recipe.distance == LayerWeighted(Cosine(), 2.0, relu_modifier=False, batch_norm="mean")
-    assert (attack.steps, attack.several.pre_steps) == (10_000, 2_000)
-    assert attack.recipe.optimiser == Adam(lr=0.1, signed=False, schedule=three_drops)
+    assert attack.recipe.optimiser == Adam(lr=0.1, signed=True, schedule=three_drops)
     assert agic() == agic()
     with pytest.raises(UsageError, match="schedule"):
         agic(schedule="quick")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="signed=True, got signed=False; use schedule='paper'"):
+        agic(signed=False)
+    with pytest.raises(UsageError, match="signed=False, got signed=True"):
+        agic(schedule="held", signed=True)
     with pytest.raises(UsageError, match="two weights"):
         agic(gammas=(1.0,))
+
+
+PUBLISHED = LayerWeighted(Cosine(), 50.0, relu_modifier=True, batch_norm="as-conv")
+
+
+def test_the_published_settings_are_the_text_of_the_paper():
+    # Adam "based on the gradient values": unsigned. First epoch 1, later ones 0.1.
+    attack = agic(schedule="paper")
+    assert attack.recipe.distance == PUBLISHED
+    assert attack.recipe.optimiser == Adam(lr=0.1, signed=False, schedule=three_drops)
+    assert attack.recipe.penalties == (TotalVariation(1e-4),)
+    assert attack.steps == 10_000
+    assert attack.several == EpochOptions(pre_steps=2_000, gammas=(1.0, 0.1))
+
+
+def test_the_schedule_for_residual_networks_is_unsigned_with_a_rate_held_long():
+    attack = agic(schedule="held")
+    assert attack.recipe.distance == PUBLISHED
+    assert attack.recipe.optimiser == Adam(lr=0.1, signed=False, schedule=constant)
+    assert attack.recipe.penalties == (TotalVariation(1e-4),)
+    assert (attack.steps, attack.several) == (1_000, EpochOptions(pre_steps=300, gammas=(1.0, 1.0)))
+
+
+def test_the_default_is_the_accelerated_schedule_with_the_published_weights():
+    attack = agic()
+    assert attack.recipe.distance == PUBLISHED
+    assert attack.recipe.optimiser == Adam(lr=0.4, signed=True, schedule=linear)
+    assert attack.recipe.penalties == (TotalVariation(0.5, relative=True, fitted=True),)
+    assert (attack.steps, attack.several) == (300, EpochOptions(pre_steps=100, gammas=(1.0, 1.0)))
+
+
+def test_later_epochs_count_by_the_second_weight():
+    # Swapped weights would make the first epoch count 0.1.
+    seen, batch = two_rounds()
+    rounds = Rounds.of((*seen.earlier, seen))
+    problem = agic(schedule="paper")._joint.problem(rounds, ((0, 1), (0, 1)))
+    assert [part.weight for part in problem.parts] == [1.0, 0.1]
+    found = EpochsReconstruction(
+        Reconstruction(batch.inputs.flip(0), batch.targets, 0.0, Status.OK), ((0, 1), (0, 1)), ()
+    )
+    alone = [agic().evaluate(one, found.joint) for one in rounds.seen]
+    together = agic(schedule="paper").evaluate_epochs(rounds.seen, found)
+    assert together == pytest.approx(alone[0] + 0.1 * alone[1], rel=1e-5)
+    assert together != pytest.approx(0.1 * alone[0] + alone[1], rel=1e-2)
+
+
+def normalising_network(*, training):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = (nn.Conv2d(1, 3, 3, stride=2), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 3))
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4, CLASSES)).train(training)
+
+
+STRONGER = "batch normalisation with stored statistics: untrained networks gave more away to schedule='held'; run both"
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_notes_say_which_ratio_was_used(training):
+    seen = look(normalising_network(training=training), pictures(2))
+    said = "layer weights: β = 50, with the ReLU modifier"
+    found = agic(steps=2).reconstruct(seen)
+    assert said in found.notes
+    # Stored statistics no longer turn the weights off: the loss is that of the weighted distance.
+    assert found.loss == agic(steps=2, beta=50.0).evaluate(seen, found)
+    assert found.loss != agic(steps=2, beta=1.0, relu_modifier=False).evaluate(seen, found)
+    assert (STRONGER in found.notes) is (not training)
+    assert STRONGER not in agic(steps=2, schedule="held").reconstruct(seen).notes
+    assert STRONGER not in agic(steps=2).reconstruct(look(small_network(), pictures(1))).notes
+    plain = agic(steps=2, beta=1.0, relu_modifier=False).reconstruct(seen)
+    assert "layer weights: β = 1, without the ReLU modifier; all layers count alike" in plain.notes
+    together = agic(steps=2, pre_steps=2).reconstruct(replace(seen, earlier=(seen,)))
+    assert together.notes.count(said) == 1
 
 
 def test_delta_needs_the_rate_and_a_gradient_does_not():
@@ -320,11 +404,11 @@ def test_an_update_that_contradicts_itself_spoils_the_joint_result():
     odd = replace(seen.earlier[0], contradictions=(said,), notes=(*seen.earlier[0].notes, said))
     # One step explains nothing: only then does a contradiction count.
     attack = agic(steps=2, pre_steps=2, lr=1e-3)
-    assert attack.reconstruct(seen, 3).status is Status.OK
+    assert attack.reconstruct(seen, 3).status is Status.UNFINISHED
     found = attack.reconstruct(replace(seen, earlier=(odd,)), 3)
-    assert found.status is Status.DIVERGED
+    assert found.status is Status.UNEXPLAINED
     assert found.notes.count(said) == 1
-    assert "contradicts" in found.notes[-1]
+    assert any("contradicts" in note for note in found.notes)
 
 
 def test_what_is_left_out_of_the_comparison_is_left_out_in_every_round():

@@ -11,6 +11,8 @@ from leakscope.client import share
 from leakscope.defences.prune import prune
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.distances import Cosine, Masked
+from leakscope.matching.optimisers import Adam, three_drops
+from leakscope.matching.penalties import TotalVariation
 from leakscope.metrics import guess_baseline, score
 from leakscope.models import build
 from leakscope.observation.observe import observe
@@ -23,6 +25,28 @@ SHORT = {"prior": "smooth", "latent_steps": 100, "weight_steps": 40, "restarts":
 
 def seen_of(problem, *, scenario="A"):
     return observe(problem.model, share(problem.model, problem.batch, seed=1), scenario=scenario, truth=problem.batch)
+
+
+def test_the_published_settings():
+    attack = gias(prior="smooth")
+    recipe = attack.search.recipe
+    assert recipe.optimiser == Adam(lr=3e-2, signed=False, schedule=three_drops)
+    assert (recipe.distance, recipe.penalties) == (Cosine(), (TotalVariation(1e-6),))
+    assert (attack.search.steps, attack.search.restarts) == (500, 3)
+    assert (attack.weight_steps, attack.weight_lr) == (5_000, 1e-3)
+
+
+def test_each_search_moves_at_its_own_rate(monkeypatch):
+    rates = []
+    states = Adam.states
+
+    def record(self, evaluate, start, *, steps, project):
+        rates.append((self.lr, self.signed, steps))
+        return states(self, evaluate, start, steps=steps, project=project)
+
+    monkeypatch.setattr(Adam, "states", record)
+    gias(prior="smooth", latent_steps=3, weight_steps=2, restarts=1).reconstruct(seen_of(smallest_problem()))
+    assert rates == [(3e-2, False, 3), (1e-3, False, 2)]
 
 
 def test_it_keeps_the_contract():

@@ -24,6 +24,8 @@ def test_the_published_parts():
     assert (attack.recipe.labels, attack.restarts, attack.recipe.optimiser.noise) == (DistinctFirst(), 4, 0.2)
     kinds = [TotalVariation, InputNorm, BatchNormPrior, GroupConsistency]
     assert [type(one) for one in attack.recipe.penalties] == kinds
+    assert [one.weight for one in attack.recipe.penalties] == [0.5, 1e-3, 0.1, 0.1]
+    assert all(one.relative for one in attack.recipe.penalties)
     assert gradinversion(tv=0, norm=0, batch_norm=0, group=0).recipe.penalties == ()
 
 

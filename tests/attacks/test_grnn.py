@@ -85,8 +85,10 @@ def test_a_batch_is_rebuilt_from_one_generator_and_its_loss_is_that_of_the_resul
     attack = grnn(steps=120, width=8)
     found = attack.reconstruct(seen, seed=0)
     assert found.inputs.shape == (2, 1, 8, 8)
-    assert found.status is Status.OK
     assert found.loss < 0.05 * found.history[0]
+    # So narrow a generator matches hardly better than unrelated pictures with the right labels would.
+    assert found.fit.explained - found.fit.unrelated < 0.5 * (1 - found.fit.unrelated)
+    assert found.status is Status.UNEXPLAINED
     assert attack.evaluate(seen, found) == found.loss
     assert sorted(found.targets.tolist()) == [0, 3]
 
@@ -102,7 +104,7 @@ def test_victims_in_lockstep_get_generators_of_their_own():
 
 
 def test_a_residual_network_with_batch_statistics_is_taken_on():
-    model = build("resnet18", num_classes=10, image_size=32, activation="sigmoid", init="uniform", seed=0).train()
+    model = build("resnet18-grnn", num_classes=10, image_size=32, seed=0).train()
     batch = batch_of([7], shape=(3, 32, 32), dtype=torch.float32)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = grnn(steps=2, tv=1e-6, schedule="paper").reconstruct(seen_of(model, batch, scenario="C"), seed=0)
@@ -154,7 +156,7 @@ def test_under_noise_that_the_features_betray_the_generators_picture_stays():
     noisy = {name: value + 0.01 * normal_like(value, rng) for name, value in seen.update.tensors.items()}
     seen = replace(seen, update=replace(seen.update, tensors=noisy))
     attack = refined_grnn(steps=20, passes=3)
-    rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1)
+    rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1, diagnosing=False)
     assert torch.equal(found.inputs, rough.inputs)
     assert found.loss == rough.loss
     assert found.notes[-1].startswith("not refined: the features read off the linear layer")
@@ -171,7 +173,7 @@ def test_a_reading_that_explains_the_update_worse_is_not_returned(monkeypatch):
 
     monkeypatch.setattr("leakscope.attacks.grnn_refined.read_pooled", black)
     attack = refined_grnn(steps=40)
-    rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1)
+    rough, found = (one.reconstruct(seen, seed=1, diagnosing=False) for one in (attack.search, attack))
     assert shares == [0.2, 0.5]
     assert torch.equal(found.inputs, rough.inputs)
     assert "came to worse matches" in found.notes[-1]

@@ -199,6 +199,18 @@ def test_two_inputs_with_one_gradient_are_told_apart_by_their_range():
     assert any("times as large" in note for note in found.notes)
 
 
+def test_the_larger_of_two_inputs_is_chosen_where_the_smaller_one_is_no_valid_data():
+    # Logit 2.2: the twin is the input scaled down, which the smallest norm alone would choose.
+    model = dense(classes=1)
+    plain = batch_of([1])
+    batch = Batch(0.6 + 0.4 * plain.inputs, plain.targets, bounds=(0.6, 1.0))
+    with torch.no_grad():
+        model.get_parameter("5.weight").mul_(2.2 / float(model(batch.inputs)))
+    found = attacked(model, batch, loss=logistic_loss)
+    assert error(found, batch) < 1e-9
+    assert any("times as large" in note for note in found.notes)
+
+
 def test_a_double_root_is_found_though_no_sign_changes():
     model = dense(classes=1)
     batch = batch_of([1])
@@ -241,6 +253,17 @@ def test_a_delta_of_one_step_is_solved_and_needs_the_rate_only_without_bias():
     assert error(attacked(convolutional(), batch, scenario="E", local=local), batch) < 1e-6
     with pytest.raises(UnsuitableError, match="without its learning rate"):
         attacked(dense(classes=4), batch, scenario="E", local=local)
+
+
+def test_an_input_far_outside_the_valid_range_is_no_evidence():
+    # The gradient of an input in [0, 40]: the closed form finds it, but nobody's data in [0, 1] explains the update.
+    model, batch = convolutional(), batch_of([2])
+    large = Batch(40 * batch.inputs, batch.targets, bounds=None)
+    seen = observe(model, shared(model, large), scenario="C", truth=large)
+    assert rgap().reconstruct(seen).status is Status.OK
+    found = rgap().reconstruct(replace(seen, bounds=(0.0, 1.0)))
+    assert found.status is not Status.OK
+    assert error(found, large) < 1e-6
 
 
 def test_noise_is_seen_in_the_loss_and_ends_as_diverged():

@@ -10,11 +10,11 @@ from torch import nn
 from torch.nn import functional
 
 from leakscope.client import ClientStep, client_generator, example_gradients, harden, run_client, share
-from leakscope.client.gradient import leaves, on_scores
 from leakscope.defence import ClientHooks, Defence, Hardened
 from leakscope.defences.noise import gaussian_noise
 from leakscope.errors import BadInputError, UnsuitableError
 from leakscope.rng import generator, normal_like
+from leakscope.steps.gradient import leaves, on_scores
 from leakscope.types import Batch, LocalTraining, SharedUpdate
 from tiny import batch_of, convolutional, dense, flat, shared
 

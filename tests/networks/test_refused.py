@@ -94,13 +94,27 @@ class Tokens(nn.Module):
         return self.last(self.embedding(tokens).mean(1))
 
 
-def test_tokens_are_refused_with_the_way_round_them():
-    model = Tokens()
+class Looked(Tokens):
+    """Tokens that no embedding layer receives."""
+
+    def forward(self, tokens):
+        return self.last(nn.functional.embedding(tokens, self.embedding.weight).mean(1))
+
+
+def test_tokens_without_an_embedding_layer_are_refused_with_the_way_round_them():
+    model = Looked()
     batch = Batch(torch.tensor([[3, 7, 11, 2]]), torch.tensor([1]))
     update = shared(model, batch)
     for options in ({"truth": batch}, {"input_shape": (4,)}):
         with pytest.raises(UnsuitableError, match=r"takes whole numbers \(tokens\).*behind the embedding"):
             observe(model, update, **options)
+
+
+def test_tokens_are_seen_where_an_embedding_receives_them():
+    model = Tokens()
+    batch = Batch(torch.tensor([[3, 7, 11, 2]]), torch.tensor([1]))
+    for options in ({"truth": batch}, {"input_shape": (4,)}):
+        assert observe(model, shared(model, batch), **options).vocabulary == 20
 
 
 class NoHead(nn.Module):

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from torch import nn
 
 from leakscope import rng as random
 from leakscope.attack import Watch
 from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, JointAttack, Rounds
 from leakscope.client import replay_gradient, replay_local, trainable
+from leakscope.counts import MOST_SIMULATED_STEPS
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import BatchNormRule, Cosine, LayerWeighted
+from leakscope.matching.distances.layer_weights import PUBLISHED_BETA
 from leakscope.matching.labels import DistinctFirst
-from leakscope.matching.presets import ScheduleName, schedule_preset
+from leakscope.matching.presets import Preset, held_preset, schedule_preset
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import OneGradient
 from leakscope.tensors import dot, global_norm
@@ -25,6 +28,10 @@ from leakscope.types import Knowledge, LocalTraining, Observation, Reconstructio
 PAPER = (
     "Xu, Hong, Huang, Chen, Decouchant: AGIC: Approximate Gradient Inversion Attack on Federated Learning, SRDS 2022"
 )
+
+AgicSchedule = Literal["accelerated", "held", "paper"]
+
+_BESIDES = "batch normalisation with stored statistics: untrained networks gave more away to schedule='held'; run both"
 
 # Below this the model moved too much in its local steps to call them one.
 VALID_COSINE = 0.95
@@ -48,6 +55,7 @@ class Agic(GradientMatching):
     """Gradient matching by AGIC's rules; says how far the one-batch approximation holds."""
 
     several: EpochOptions = field(default_factory=lambda: EpochOptions(pre_steps=100))
+    schedule: AgicSchedule = "accelerated"
 
     joins_rounds: ClassVar[bool] = True
 
@@ -67,7 +75,7 @@ class Agic(GradientMatching):
         places = [place for place, one in enumerate(seen) if not one.earlier]
         lockstep = super()._reconstruct_several([seen[place] for place in places], seed, watch)
         found = {
-            place: replace(one, notes=(*one.notes, *_notes(seen[place], one)))
+            place: replace(one, notes=(*one.notes, *self._notes(seen[place], one)))
             for place, one in zip(places, lockstep, strict=True)
         }
         for place, one in enumerate(seen):
@@ -90,6 +98,13 @@ class Agic(GradientMatching):
         """The joint distance at what `reconstruct_epochs` found, computed again."""
         return self._joint.evaluate(Rounds.of(seen, epochs), found.examples)
 
+    def _notes(self, seen: Observation, found: Reconstruction) -> tuple[str, ...]:
+        """The weights of the layers, whether another schedule is stronger here, how far one batch stands for many."""
+        notes = (*self.recipe.distance.notes, *_approximation(seen, found))
+        if self.schedule == "accelerated" and uses_stored_statistics(seen.model):
+            return (*notes, _BESIDES)
+        return notes
+
     @property
     def _joint(self) -> JointAttack:
         return JointAttack(self, self.several)
@@ -97,12 +112,12 @@ class Agic(GradientMatching):
 
 def agic(
     *,
-    beta: float | None = None,
+    beta: float = PUBLISHED_BETA,
     steps: int | None = None,
-    schedule: ScheduleName = "accelerated",
+    schedule: AgicSchedule = "accelerated",
     relu_modifier: bool = True,
     batch_norm: BatchNormRule = "as-conv",
-    signed: bool = True,
+    signed: bool | None = None,
     tv: float | None = None,
     lr: float | None = None,
     restarts: int = 1,
@@ -113,20 +128,20 @@ def agic(
 ) -> Agic:
     """Match one gradient of all examples, 1 − Σα⟨g, t⟩/√(Σα‖g‖² Σα‖t‖²) + TV, later convolutions weighing more.
 
-    A delta is taken for one gradient of the merged batch, so that a run costs the same for any
-    number of local steps. Without `beta` it is the paper's 50, except for networks whose batch
-    normalisation uses stored statistics, where equal weights were measured to be best.
+    A delta is taken for one gradient of the merged batch, so that a run costs the same for any number of local steps.
 
-    `schedule="paper"` is the published optimiser: Adam, rate 0.1, 10,000
-    steps, an absolute TV weight of 1e-4; `signed` applies to it. `pre_steps`, `gammas` and `most`
-    are for `reconstruct_epochs`. Epochs weigh the same unless `gammas` says otherwise; the paper's schedule
-    takes its own (1, 0.1).
+    `schedule="paper"` is the published optimiser: Adam on the gradient as it is, rate 0.1, 10,000 steps, an absolute TV
+    weight of 1e-4; `signed=True` takes signs instead. `schedule="held"` is the strongest measured on untrained residual
+    networks with stored statistics: the same steps, 1,000 of them, at a rate that never falls.
+
+    `pre_steps`, `gammas` and `most` are for `reconstruct_epochs`; epochs weigh the same unless `gammas` says otherwise,
+    in the paper's schedule 1 and 0.1.
     """
-    gammas = ((1.0, 0.1) if schedule == "paper" else (1.0, 1.0)) if gammas is None else gammas
+    preset = _preset(schedule, lr=lr, tv=tv, steps=steps, signed=signed)
+    before, weights = _EPOCHS[schedule]
+    gammas = weights if gammas is None else gammas
     if len(gammas) != 2 or not all(0 <= weight < float("inf") for weight in gammas) or not any(gammas):
         raise UsageError(f"gammas needs two weights ≥ 0, of the first and of later epochs, got {gammas!r}")
-    preset = schedule_preset(schedule, lr=lr, tv=tv, steps=steps, paper_steps=10_000, signed=signed)
-    before = (2_000 if schedule == "paper" else 100) if pre_steps is None else pre_steps
     return Agic(
         name="agic",
         paper=PAPER,
@@ -142,8 +157,39 @@ def agic(
         restarts=restarts,
         num_examples=num_examples,
         keep="last",
-        several=EpochOptions(before, (gammas[0], gammas[1]), most),
+        several=EpochOptions(before if pre_steps is None else pre_steps, (gammas[0], gammas[1]), most),
+        schedule=schedule,
     )
+
+
+# Steps of each update alone, and the weights of the first and of later epochs.
+_EPOCHS: dict[str, tuple[int, tuple[float, float]]] = {
+    "accelerated": (100, (1.0, 1.0)),
+    "held": (300, (1.0, 1.0)),
+    "paper": (2_000, (1.0, 0.1)),
+}
+
+
+def _preset(schedule: str, *, lr: float | None, tv: float | None, steps: int | None, signed: bool | None) -> Preset:
+    """The schedule of this name; only the published one leaves the choice of signs."""
+    if schedule == "paper":
+        return schedule_preset("paper", lr=lr, tv=tv, steps=steps, paper_steps=10_000, signed=signed is True)
+    own = {"accelerated": True, "held": False}
+    if schedule not in own:
+        raise UsageError(f"schedule must be 'accelerated', 'held' or 'paper', got {schedule!r}")
+    if signed is not None and signed is not own[schedule]:
+        raise UsageError(f"schedule {schedule!r} has signed={own[schedule]}, got signed={signed}; use schedule='paper'")
+    return (
+        held_preset(lr=lr, tv=tv, steps=steps)
+        if schedule == "held"
+        else schedule_preset("accelerated", lr=lr, tv=tv, steps=steps)
+    )
+
+
+def uses_stored_statistics(model: nn.Module) -> bool:
+    """Whether some batch normalisation of the network uses the statistics of earlier batches."""
+    kind = nn.modules.batchnorm._BatchNorm
+    return any(isinstance(m, kind) and not m.training and m.track_running_stats for m in model.modules())
 
 
 def one_batch_cosine(seen: Observation, found: Reconstruction, local: LocalTraining) -> float:
@@ -169,15 +215,16 @@ def _rounds_of(seen: Observation) -> Rounds:
     return Rounds.of((*seen.earlier, seen))
 
 
-def _notes(seen: Observation, found: Reconstruction) -> tuple[str, ...]:
-    notes = []
+def _approximation(seen: Observation, found: Reconstruction) -> tuple[str, ...]:
     local = seen.local if seen.update.kind == "delta" else None
     steps = 0 if local is None else local.count_steps(len(found.inputs))
-    if local is not None and steps > 1:
-        cosine = one_batch_cosine(seen, found, local)
-        said = f"one-batch approximation: cosine {cosine:.4f} with {steps} local steps at rate {local.lr:g}"
-        # Written so that a NaN counts as invalid.
-        invalid = not cosine >= VALID_COSINE
-        advice = f"; WARNING: below {VALID_COSINE} it does not hold, use inverting-gradients with replay='simulate'"
-        notes.append(said + advice if invalid else said)
-    return tuple(notes)
+    if local is None or steps <= 1:
+        return ()
+    if steps > MOST_SIMULATED_STEPS:
+        return (f"one-batch approximation of {steps:,} local steps: not checked, too many to simulate",)
+    cosine = one_batch_cosine(seen, found, local)
+    said = f"one-batch approximation: cosine {cosine:.4f} with {steps} local steps at rate {local.lr:g}"
+    # Written so that a NaN counts as invalid.
+    invalid = not cosine >= VALID_COSINE
+    advice = f"; WARNING: below {VALID_COSINE} it does not hold, use inverting-gradients with replay='simulate'"
+    return (said + advice if invalid else said,)

@@ -24,7 +24,7 @@ from leakscope.matching.labels import Inferred, infer_labels
 from leakscope.matching.optimisers import Adam
 from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
-from leakscope.types import Observation, Reconstruction, Status
+from leakscope.types import Observation, Reconstruction, Status, limits_of
 
 __all__ = ["PAPER", "FCInversion", "fc_inversion", "layer_inputs"]
 
@@ -140,6 +140,7 @@ def _disagreement(seen: Observation, layer: str, inputs: Tensor) -> float:
 
 
 def _fail(seen: Observation, reason: str) -> Reconstruction:
-    low, high = seen.bounds or (0.0, 1.0)
-    grey = torch.full((1, *seen.input_shape), (low + high) / 2, device=seen.device, dtype=seen.dtype)
+    like = torch.zeros((1, *seen.input_shape), device=seen.device, dtype=seen.dtype)
+    low, high = limits_of(seen.bounds, like)
+    grey = like + (low + high) / 2
     return Reconstruction(grey, None, float("nan"), Status.DIVERGED, notes=(*seen.notes, reason))

@@ -21,7 +21,7 @@ from leakscope.client import trainable
 from leakscope.errors import UnsuitableError
 from leakscope.matching.labels import infer_labels
 from leakscope.matching.replays import OneGradient, predict, scale_known
-from leakscope.types import Observation, Reconstruction, Status, Tensors
+from leakscope.types import Bounds, Observation, Reconstruction, Status, Tensors, limits_of
 
 __all__ = ["PAPER", "RGAP", "LayerRank", "RankReport", "rank_report", "rgap"]
 
@@ -43,11 +43,11 @@ class _Found:
     targets: Tensor
     loss: float
 
-    def preference(self, best: float, bounds: tuple[float, float] | None) -> tuple[bool, float, float]:
+    def preference(self, best: float, bounds: Bounds | None) -> tuple[bool, float, float]:
         """Fits as well as the best, then stays in the box, then has the smallest input."""
         outside = 0.0
         if bounds is not None:
-            outside = float((self.inputs - self.inputs.clamp(*bounds)).abs().mean())
+            outside = float((self.inputs - _clamp(self.inputs, bounds)).abs().mean())
         # Rounding leaves the box by a hair; that says nothing.
         return self.loss > TWINS * best, round(outside, 4), float(self.inputs.norm())
 
@@ -176,11 +176,11 @@ def _norm(tensors: Tensors, names: Tensors) -> float:
 def _status(seen: Observation, found: _Found, seed: int) -> Status:
     if found.loss != found.loss or not bool(torch.isfinite(found.inputs).all()):
         return Status.NAN
-    low, high = seen.bounds or (0.0, 1.0)
+    low, high = limits_of(seen.bounds, found.inputs)
     guess = random.uniform(tuple(found.inputs.shape), random.generator(seed, "rgap", "guess"), like=found.inputs)
     chance = _misfit(seen, low + (high - low) * guess, found.targets)
     # Valid data is what anyone would look at: a scaled gradient fits an input far outside it.
-    valid = found.inputs if seen.bounds is None else found.inputs.clamp(low, high)
+    valid = found.inputs if seen.bounds is None else _clamp(found.inputs, seen.bounds)
     worst = max(found.loss, _misfit(seen, valid, found.targets))
     return Status.OK if worst < CLEARLY * chance else Status.DIVERGED
 
@@ -206,7 +206,15 @@ def _twin_notes(chosen: _Found, found: list[_Found], best: float) -> tuple[str, 
     return (f"the gradient does not tell this input from one with last features {scales} times as large",)
 
 
+def _clamp(inputs: Tensor, bounds: Bounds) -> Tensor:
+    low, high = (
+        torch.as_tensor(limit, device=inputs.device, dtype=inputs.dtype) for limit in limits_of(bounds, inputs)
+    )
+    return torch.minimum(torch.maximum(inputs, low), high)
+
+
 def _fail(seen: Observation, reason: str) -> Reconstruction:
-    low, high = seen.bounds or (0.0, 1.0)
-    grey = torch.full((1, *seen.input_shape), (low + high) / 2, device=seen.device, dtype=seen.dtype)
+    half = torch.full((1, *seen.input_shape), 0.5, device=seen.device, dtype=seen.dtype)
+    low, high = limits_of(seen.bounds, half)
+    grey = low + (high - low) * half
     return Reconstruction(grey, None, float("nan"), Status.DIVERGED, notes=(*seen.notes, reason))

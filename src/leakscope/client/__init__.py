@@ -6,10 +6,11 @@ drifted from the step it replays would silently weaken every attack.
 
 from __future__ import annotations
 
-from leakscope.client.gradient import example_gradients, replay_gradient, second_derivative, trainable
-from leakscope.client.local import replay_local, train
+from leakscope.client.gradient import example_gradients
 from leakscope.client.sharing import check_targets, client_generator, digest, harden, run_client, share
 from leakscope.client.step import ClientRun, ClientStep
+from leakscope.steps.gradient import replay_gradient, second_derivative, trainable
+from leakscope.steps.local import replay_local, train
 
 __all__ = [
     "ClientRun",

@@ -10,11 +10,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from leakscope import rng as random
-from leakscope.client.gradient import run_network
 from leakscope.client.step import ClientRun, ClientStep
 from leakscope.defence import Defence, Hardened
 from leakscope.errors import BadInputError
 from leakscope.networks import check_output, check_weights
+from leakscope.steps.gradient import run_network
 from leakscope.tasks import Task
 from leakscope.tensors import all_finite
 from leakscope.types import Batch, LocalTraining, Loss, SealedUpdate, SharedUpdate

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor, nn
 
-from leakscope.client.gradient import compute_gradient, example_gradients, leaves, on_scores
-from leakscope.client.local import train
+from leakscope.client.gradient import example_gradients
 from leakscope.defence import ClientHooks, Defence, Hardened, StepContext, TrainingLoss
 from leakscope.errors import UnsuitableError
+from leakscope.steps.gradient import compute_gradient, leaves, on_scores
+from leakscope.steps.local import train
 from leakscope.tasks import Classification, Task
 from leakscope.tensors import detach
 from leakscope.types import Batch, LocalTraining, Loss, SealedUpdate, SharedUpdate

@@ -15,21 +15,25 @@ from leakscope.networks.layers import (
     normalisation_constants,
 )
 from leakscope.networks.settle import Settled, check_output, noise_inputs, settle, tokens_refused
+from leakscope.networks.tokens import TokenLayer, find_token_layer, noise_tokens
 
 __all__ = [
     "InputNormalisation",
     "LayerChain",
     "Settled",
     "Step",
+    "TokenLayer",
     "batch_statistics",
     "check_output",
     "check_weights",
     "copy_network",
     "find_head",
     "find_normalisation",
+    "find_token_layer",
     "freeze",
     "is_normalisation",
     "noise_inputs",
+    "noise_tokens",
     "norm_layers",
     "norm_statistics",
     "normalisation_constants",

@@ -73,7 +73,13 @@ def freeze(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
 
 
 def check_weights(model: nn.Module) -> None:
-    """Insist on weights that exist and can be differentiated."""
+    """Insist on weights that exist, can be differentiated and can be replaced in a forward pass."""
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise BadInputError(f"the model is wrapped in {type(model).__name__}; give the network inside it, model.module")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise BadInputError(
+            "the model is a TorchScript module, whose weights cannot be replaced; give the Python module"
+        )
     lazy = [name for name, value in model.named_parameters() if is_lazy(value)]
     if lazy:
         raise BadInputError(

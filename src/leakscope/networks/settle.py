@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from leakscope.errors import BadInputError, UnsuitableError
 from leakscope.networks.forward import run
 from leakscope.networks.freeze import copy_network
+from leakscope.networks.tokens import find_token_layer, noise_tokens
 from leakscope.tasks import Classification, Task
 
 # Instance normalisation, too, computes something else in training mode, and nothing random.
@@ -74,7 +75,10 @@ def check_output(output: object) -> Tensor:
 
 
 def noise_inputs(model: nn.Module, input_shape: tuple[int, ...], *, count: int = 2) -> Tensor:
-    """The same `count` noise examples every time, on the device and in the dtype of the weights."""
+    """The same `count` noise examples every time, in the dtype of the weights; tokens where the model takes those."""
+    tokens = find_token_layer(model, input_shape)
+    if tokens is not None:
+        return noise_tokens(tokens.layer, (count, *input_shape))
     # Two by default: batch normalisation in training mode refuses one.
     weights = [value for value in model.parameters() if value.is_floating_point()]
     reference = next((value for value in weights if value.requires_grad), next(iter(weights), torch.zeros(())))
@@ -125,11 +129,17 @@ def _refusal(model: nn.Module, inputs: Tensor, task: Task, error: Exception) -> 
     return tokens_refused()
 
 
-def tokens_refused() -> UnsuitableError:
-    """The reason why whole-number inputs cannot be rebuilt."""
+def tokens_refused(attack: str | None = None) -> UnsuitableError:
+    """The reason why whole-number inputs cannot be rebuilt by this attack, or cannot be read at all."""
+    if attack is None:
+        return UnsuitableError(
+            "the model takes whole numbers (tokens) without an nn.Embedding that receives them as they are, so that no "
+            "attack can read them; audit the part of the model behind the embedding, with embeddings as inputs"
+        )
     return UnsuitableError(
-        "the model takes whole numbers (tokens), and attacks move inputs by small amounts, which tokens do not "
-        "allow; audit the part of the model behind the embedding, with embeddings as inputs"
+        f"attack {attack!r} moves inputs by small amounts, and the model takes whole numbers (tokens), which do not "
+        "allow it; use embedding-tokens, which reads the set of tokens off the embedding's gradient, or audit the part "
+        "of the model behind the embedding, with embeddings as inputs"
     )
 
 

@@ -28,6 +28,8 @@ _ROUNDING = 0.02
 # How close to rank one a weight gradient must be to be read as that of one example.
 _ONE_EXAMPLE = 1e-3
 
+_KINDS = (("gradient", "delta"), ("delta", "gradient"))
+
 CHANGED = (
     "the last layer's gradient does not sum to zero over the classes, as every gradient of softmax cross-entropy does: "
     "the update was changed before sharing (noise, pruning, quantisation, weight decay), or another loss was used"
@@ -79,6 +81,17 @@ def suspicions(
 def contradictions(notes: Iterable[str]) -> tuple[str, ...]:
     """Those of `suspicions` that speak of a wrong declaration; noise makes the others as well."""
     return tuple(note for note in notes if note not in (CHANGED, TOO_LARGE, TOO_MANY))
+
+
+def is_reversal(note: str) -> bool:
+    """Whether a note of `suspicions` says that the signs are reversed."""
+    return note.startswith(REVERSED.partition("{")[0])
+
+
+def is_suspicion(note: str) -> bool:
+    """Whether a note of an observation says that the update is not what it was declared to be."""
+    reversals = [REVERSED.format(kind=kind, other=other) for kind, other in _KINDS]
+    return note in (CHANGED, TOO_LARGE, TOO_MANY, ANOTHER_MODEL, *reversals)
 
 
 def _of_bias(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from leakscope.errors import BadInputError, UsageError
-from leakscope.networks import Settled, find_head, freeze, noise_inputs, settle, tokens_refused
+from leakscope.networks import Settled, find_head, find_token_layer, freeze, noise_inputs, settle, tokens_refused
 from leakscope.observation.checks import as_precise, check_fits, check_not_zero, not_shared
 from leakscope.observation.consistency import contradictions, suspicions
 from leakscope.observation.scenario import Scenario, get_scenario
 from leakscope.tasks import Classification, OutputLoss, Task
-from leakscope.types import Batch, Knowledge, Loss, Observation, SealedUpdate, SharedUpdate
+from leakscope.types import Batch, Bounds, Knowledge, Loss, Observation, SealedUpdate, SharedUpdate
 
 if TYPE_CHECKING:
     from leakscope.defence import Hardened
@@ -94,11 +94,15 @@ def observe_many(
     problem.check_input_shape(shape)
     settled = settle(frozen, shape, task=problem)
     readable = [_readable(update, frozen) for update in updates]
+    tokens = find_token_layer(settled.model, shape)
+    if tokens is None and any(truth is not None and not truth.inputs.is_floating_point() for truth in truths):
+        raise tokens_refused()
     common = _Common(
         model=settled.model,
         head=_head(settled, shape, problem),
         scenario=get_scenario(scenario),
         shape=shape,
+        vocabulary=None if tokens is None else tokens.layer.num_embeddings,
         classes=_classes(settled, num_classes, problem),
         task=problem,
         loss=loss or _bare_loss(problem),
@@ -120,6 +124,7 @@ class _Common:
     head: nn.Linear | None
     scenario: Scenario
     shape: tuple[int, ...]
+    vocabulary: int | None
     classes: int
     task: Task
     loss: Loss
@@ -194,7 +199,8 @@ def _observe_one(
         num_classes=common.classes,
         scenario=scenario.name,
         knowledge=scenario.grant_knowledge(public),
-        bounds=truth.bounds if truth is not None else common.task.bounds,
+        bounds=_bounds(common, truth),
+        vocabulary=common.vocabulary,
         num_examples=granted,
         targets=scenario.grant_targets(labels, dtype=next(iter(precise.tensors.values())).dtype),
         local=public.local,
@@ -206,11 +212,16 @@ def _observe_one(
     )
 
 
+def _bounds(common: _Common, truth: Batch | None) -> Bounds | None:
+    """The range of valid inputs; tokens have none."""
+    if common.vocabulary is not None:
+        return None
+    return truth.bounds if truth is not None else common.task.bounds
+
+
 def _input_shape(given: Sequence[int] | None, truth: Batch | None) -> tuple[int, ...]:
     if given is not None:
         return tuple(int(side) for side in given)
     if truth is None:
         raise UsageError("observe needs input_shape=(channels, height, width) when truth is not given")
-    if not truth.inputs.is_floating_point():
-        raise tokens_refused()
     return tuple(truth.inputs.shape[1:])

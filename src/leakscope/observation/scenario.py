@@ -87,12 +87,12 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def get_scenario(name: str | Scenario) -> Scenario:
-    """Look a scenario up by its letter."""
+    """Look a scenario up by its letter, in either case."""
     if isinstance(name, Scenario):
         return name
-    if name not in SCENARIOS:
+    if name.upper() not in SCENARIOS:
         raise UsageError(f"unknown scenario {name!r}.{suggest(name, SCENARIOS)}")
-    return SCENARIOS[name]
+    return SCENARIOS[name.upper()]
 
 
 def check_needs(name: str, needs: Iterable[Knowledge], seen: Observation) -> None:

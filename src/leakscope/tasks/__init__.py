@@ -7,6 +7,7 @@ methods take what a network returned as it is: an output with `.logits`, or a ma
 from __future__ import annotations
 
 from leakscope.tasks.classification import Binary, Classification, is_mean_cross_entropy
+from leakscope.tasks.columns import Columns
 from leakscope.tasks.tabular import Tabular
 from leakscope.tasks.task import OutputLoss, Task, TaskLoss, check_labels, unwrap
 from leakscope.tasks.text import CTCText
@@ -15,6 +16,7 @@ __all__ = [
     "Binary",
     "CTCText",
     "Classification",
+    "Columns",
     "OutputLoss",
     "Tabular",
     "Task",

@@ -61,11 +61,13 @@ def read_pooled(seen: Observation, seed: int = 0, *, passes: int = 20, gradient_
     gradients = {name: value.double() for name, value in OneGradient().target(seen).items()}
     values, signal = _above(seen, blocks[-1], linear, gradients)
     deviation = torch.zeros_like(values)
-    assert seen.bounds is not None
+    # `_check` has refused everything but pictures.
+    bounds = seen.bounds
+    assert isinstance(bounds, tuple)
     hidden, pixels = (replace(each, gradient_from=gradient_from) for each in (_HIDDEN, replace(_PIXELS, count=passes)))
-    prior = natural(blocks[0].shape, seen.bounds, like=values)
+    prior = natural(blocks[0].shape, bounds, like=values)
     for place in reversed(range(1, len(blocks))):
-        samples = _sample_moments(prior, blocks[:place], random.generator(seed, "pooled", place), bounds=seen.bounds)
+        samples = _sample_moments(prior, blocks[:place], random.generator(seed, "pooled", place), bounds=bounds)
         known = _known(blocks[place], values, signal, deviation=deviation, gradients=gradients)
         belief = _hidden(blocks[place], known, prior=samples, passes=hidden)
         signal = _backward(blocks[place], values, signal, belief)
@@ -73,7 +75,7 @@ def read_pooled(seen: Observation, seed: int = 0, *, passes: int = 20, gradient_
         deviation = belief.covariance.diagonal().clamp_min(0).sqrt()
     known = _known(blocks[0], values, signal, deviation=deviation, gradients=gradients)
     belief = _require(blocks[0], _sweep(blocks[0], known, prior=prior, passes=pixels))
-    return belief.mean.clamp(*seen.bounds).reshape(1, *seen.input_shape).to(seen.dtype)
+    return belief.mean.clamp(*bounds).reshape(1, *seen.input_shape).to(seen.dtype)
 
 
 def _hidden(block: PooledBlock, known: BlockFacts, *, prior: GaussianPrior, passes: Sweeps) -> Belief:

@@ -137,7 +137,7 @@ def _take(walk: _Walk, step: Step) -> str | None:
             return f"{step.name!r} holds a mean and a std and does something else with them"
         walk.constants = constants
         return None
-    if isinstance(layer, _RESHAPING) or (isinstance(layer, _DROPOUT) and not layer.training):
+    if isinstance(layer, _RESHAPING) or (isinstance(layer, _DROPOUT) and not (layer.training and layer.p)):
         return None
     if layer is not None and invertible(layer):
         walk.activations.append(layer)

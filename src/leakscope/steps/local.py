@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from leakscope.client.gradient import replay_gradient
-from leakscope.errors import UsageError
+from leakscope.counts import MOST_SIMULATED_STEPS
+from leakscope.errors import UnsuitableError, UsageError
+from leakscope.steps.gradient import replay_gradient
 from leakscope.tasks import Task
 from leakscope.tensors import map_tensors, subtract, zip_tensors
 from leakscope.types import LocalTraining, Loss, Tensors
@@ -57,6 +58,11 @@ def replay_local(
     Through Adam the derivative is very steep where a gradient is near 0: its first step is nearly its sign.
     """
     positions = order or local.order(len(inputs))
+    if len(positions) > MOST_SIMULATED_STEPS:
+        raise UnsuitableError(
+            f"{len(positions):,} local steps cannot be simulated for each prediction, at most {MOST_SIMULATED_STEPS:,} "
+            "can; correct the number of steps, or use an attack that compares one gradient, such as agic"
+        )
     if max(max(step) for step in positions) >= len(inputs):
         raise UsageError(f"the order of local steps speaks of more than the {len(inputs)} examples there are")
 

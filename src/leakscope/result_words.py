@@ -1,0 +1,51 @@
+"""An audit's result in one line, and as a small table for notebooks; no tensor is printed."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leakscope.results import AuditResult
+
+
+def result_line(result: AuditResult) -> str:
+    """One line: what was attacked, how it ended, and how close the closest example came."""
+    parts = [result.attack, f"against {_defence(result)}", f"scenario {result.scenario}", f"seed {result.seed}"]
+    return f"AuditResult({', '.join(parts)}: {result.status}, {_figures(result)})"
+
+
+def result_table(result: AuditResult) -> str:
+    """The result as HTML: one line per example. Names are escaped."""
+    heads = ["example"]
+    columns: list[list[str]] = []
+    if result.scores is not None:
+        metrics = [name for name in ("psnr", "ssim", "lpips") if name in result.scores.metrics]
+        columns = [[f"{value:.2f}" for value in result.scores[name].tolist()] for name in metrics]
+        heads += metrics
+        if result.baseline_psnr is not None:
+            heads.append("psnr without the update")
+            columns.append([f"{value:.2f}" for value in result.baseline_psnr.tolist()])
+        heads.append("label")
+        columns.append(["right" if right else "wrong" for right in result.scores.label_correct.tolist()])
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    rows = [
+        f"<tr><td>{place}</td>{''.join(f'<td>{escape(value)}</td>' for value in values)}</tr>"
+        for place, values in enumerate(zip(*columns, strict=True))
+    ]
+    body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>" if rows else ""
+    notes = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
+    title = f"<p><b>{escape(result.attack)}</b> against {escape(_defence(result))}: {escape(str(result.status))}</p>"
+    return f"<div>{title}{body}{f'<ul>{notes}</ul>' if notes else ''}</div>"
+
+
+def _defence(result: AuditResult) -> str:
+    name = "no defence" if result.defence == "none" else result.defence
+    return f"{name} (known to the attacker)" if result.adaptive else name
+
+
+def _figures(result: AuditResult) -> str:
+    if result.scores is None or len(result.scores) == 0:
+        return "no score"
+    count = len(result.scores)
+    return f"up to {float(result.scores.psnr.max()):.1f} dB on {count} {'example' if count == 1 else 'examples'}"
