@@ -1,153 +1,181 @@
-"""Do AGIC's layer weights help? PSNR by ratio β, mode and weight of batch norm, signed steps or not.
+"""Do AGIC's layer weights help? PSNR by ratio β, sign of the steps, rate, normalising layer and training.
 
-    LEAKSCOPE_DATA=<folder> python benchmarks/agic_layer_weights.py --out table.jsonl [--steps 80]
+    LEAKSCOPE_DATA=<folder> python benchmarks/agic_layer_weights.py --out table.jsonl --betas 1 50 [...]
 
-CIFAR-10 test images 101 to 104, each behind one gradient of an untrained ResNet20-4, labels
-known. Short runs use Adam with a rate that falls from 0.4 to 0 and a relative total variation;
-`--schedule paper` is the published optimiser: rate 0.1, three drops, total variation 1e-4. One
-line of JSON a victim; what the file already holds is not run again. β = 1 is the plain cosine
-of Inverting Gradients; any other β has the ReLU modifier too, as published.
+CIFAR-10 test images behind one gradient of a residual network with stored statistics, labels known. β = 1 is the plain
+cosine of Inverting Gradients; any other β has the ReLU modifier too, as published. Rates: `held` is Adam at 0.1 as in
+a run of 6,000 steps, of which the first 2,249 have the full rate; `drops` is that run shortened, rate drops included;
+`late` holds 0.1 for half of the run and then falls to zero; all three with an absolute total variation of 1e-4.
+`accelerated` is leakscope's signed schedule. One line of JSON a victim, with the PSNR at several places of the run;
+what the file already holds is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Literal
 
 import torch
+from torch import Tensor, nn
 
 import leakscope as ls
-from leakscope.attacks.inverting_gradients import inverting_gradients
-from leakscope.matching.distances import BatchNormRule, Cosine, LayerWeighted
-from leakscope.matching.optimisers import Adam, linear, three_drops
-from leakscope.matching.penalties import TotalVariation
-from leakscope.networks import freeze
-from leakscope.observation.observe import observe_many
-from leakscope.types import Batch, Reconstruction
+from leakscope.attacks.agic import Agic, agic
+from leakscope.matching.optimisers import Adam, falling_late, three_drops
+from leakscope.matching.optimisers.first_order import Schedule
+from leakscope.types import Batch, Reconstruction, Status
 
-Mode = Literal["eval", "train"]
-Schedule = Literal["short", "paper"]
-IMAGES = (101, 102, 103, 104)
+PUBLISHED_STEPS = 6_000
+PLACES = (100, 300, 600, 1_000, 2_000)
 
 
 @dataclass(frozen=True)
 class Setting:
     """One row of the table."""
 
-    mode: Mode
+    network: str
+    normalised: bool
     signed: bool
+    rate: str
     beta: float
-    batch_norm: BatchNormRule
+    steps: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """The beginning of a longer run's schedule."""
+
     schedule: Schedule
     steps: int
 
-
-def settings(
-    modes: Sequence[Mode],
-    signs: Sequence[bool],
-    betas: Sequence[float],
-    norms: Sequence[BatchNormRule],
-    *,
-    schedule: Schedule,
-    steps: int,
-) -> Iterator[Setting]:
-    """All combinations, without those that coincide: at β = 1 only leaving tensors out changes anything."""
-    for norm, beta, mode, signed in product(norms, betas, modes, signs):
-        if beta != 1 or norm in ("as-conv", "excluded"):
-            yield Setting(mode, signed, beta, norm, schedule, steps)
+    def __call__(self, step: int, steps: int) -> float:
+        """The factor at this step of the longer run."""
+        return self.schedule(step, self.steps)
 
 
-def attack(setting: Setting, victims: Sequence[Batch], seed: int) -> tuple[list[Reconstruction], float]:
-    """Reconstruct all victims in lockstep; seconds of processor time for each."""
-    model = ls.models.build("resnet20-4", num_classes=10, normalise="cifar10", seed=0)
-    model.train(setting.mode == "train")
-    frozen, notes = freeze(model)
-    updates = [ls.share(model, one) for one in victims]
-    seen = observe_many(frozen, updates, scenario="A", truths=victims, notes=notes)
-    distance = LayerWeighted(
-        Cosine(), beta=setting.beta, relu_modifier=setting.beta != 1, batch_norm=setting.batch_norm
-    ).bound(seen[0])
-    if setting.schedule == "paper":
-        optimiser, penalty = Adam(lr=0.1, signed=setting.signed, schedule=three_drops), TotalVariation(1e-4)
-    else:
-        optimiser = Adam(lr=0.4, signed=setting.signed, schedule=linear)
-        penalty = TotalVariation(0.5, relative=True)
-    method = inverting_gradients(steps=setting.steps).revised(
-        lambda recipe: replace(recipe, distance=distance, optimiser=optimiser, penalties=(penalty,))
+RATES: dict[str, Schedule] = {
+    "held": Shortened(three_drops, PUBLISHED_STEPS),
+    "drops": three_drops,
+    "late": falling_late,
+}
+
+
+def settings(chosen: argparse.Namespace) -> Iterator[Setting]:
+    """All combinations; the accelerated schedule is always signed."""
+    for normalised, sign, rate, beta in product(chosen.normalised, chosen.signed, chosen.rates, chosen.betas):
+        if sign == "yes" or rate != "accelerated":
+            yield Setting(
+                chosen.network, normalised == "yes", sign == "yes", rate, beta, steps=chosen.steps, size=chosen.size
+            )
+
+
+def network(setting: Setting) -> nn.Module:
+    """An untrained ResNet20-4, or `resnet20-trained`: the trained ResNet-20 in the folder of data."""
+    normalise = "cifar10" if setting.normalised else None
+    if setting.network != "resnet20-trained":
+        return ls.models.build(setting.network, num_classes=10, normalise=normalise, seed=0).eval()
+    model = ls.models.build("resnet20", num_classes=10, normalise="imagenet" if setting.normalised else None)
+    return ls.models.load_weights(model, Path(os.environ["LEAKSCOPE_DATA"]) / "weights/cifar10_resnet20.safetensors")
+
+
+def attack(setting: Setting) -> Agic:
+    """AGIC as this row asks for it."""
+    found = agic(
+        beta=setting.beta,
+        relu_modifier=setting.beta != 1,
+        schedule="accelerated" if setting.rate == "accelerated" else "paper",
+        signed=setting.signed,
+        steps=setting.steps,
     )
+    if setting.rate == "accelerated":
+        return found
+    optimiser = found.recipe.optimiser
+    assert isinstance(optimiser, Adam)
+    optimiser = replace(optimiser, schedule=RATES[setting.rate])
+    return replace(found, recipe=replace(found.recipe, optimiser=optimiser))
+
+
+def run(setting: Setting, image: int, *, seed: int) -> dict[str, object]:
+    """Attack one batch; mean PSNR at some places of the run and at its end."""
+    batch = ls.data.load("cifar10", indices=list(range(image, image + setting.size)))
+    model = network(setting)
+    seen = ls.observe(model, ls.share(model, batch), scenario="A", truth=batch)
+    along: dict[str, float] = {}
+
+    def watch(step: int, images: Tensor, _distances: Tensor) -> None:
+        if step + 1 in PLACES and step + 1 < setting.steps:
+            along[str(step + 1)] = psnr(images[0].detach(), batch)
+
     began = time.process_time()
-    return method.reconstruct(seen, seed), (time.process_time() - began) / len(victims)
+    found = attack(setting).reconstruct(seen, seed, watch=watch)
+    along[str(setting.steps)] = psnr(found.inputs, batch)
+    seconds = round(time.process_time() - began)
+    return {"psnr": along, "loss": found.loss, "status": str(found.status), "seconds": seconds}
 
 
-def run(setting: Setting, images: Sequence[int], *, seed: int, out: Path) -> None:
-    """Attack the images that are missing in this row and add a line for each."""
-    victims = [ls.data.load("cifar10", indices=[index]) for index in images]
-    found, seconds = attack(setting, victims, seed)
-    with out.open("a") as stream:
-        for index, batch, one in zip(images, victims, found, strict=True):
-            line = asdict(setting) | {
-                "image": index,
-                "seed": seed,
-                "psnr": float(ls.score(one, batch).psnr[0]),
-                "loss": one.loss,
-                "status": str(one.status),
-                "seconds": round(seconds, 1),
-            }
-            stream.write(json.dumps(line) + "\n")
+def psnr(images: Tensor, batch: Batch) -> float:
+    """Mean PSNR of a batch."""
+    return float(ls.score(Reconstruction(images, batch.targets, 0.0, Status.OK), batch, metrics=["psnr"]).psnr.mean())
 
 
-def load(out: Path) -> dict[Setting, dict[tuple[int, int], float]]:
-    """PSNR by setting, then by image and seed."""
-    rows: dict[Setting, dict[tuple[int, int], float]] = {}
+Rows = dict[Setting, dict[tuple[int, int], dict[str, float]]]
+
+
+def load(out: Path) -> Rows:
+    """PSNR along the run by setting, then by image and seed."""
+    rows: Rows = {}
     for text in out.read_text().splitlines() if out.exists() else ():
         line = json.loads(text)
-        key = Setting(*(line[name] for name in ("mode", "signed", "beta", "batch_norm", "schedule", "steps")))
+        key = Setting(**{field.name: line[field.name] for field in fields(Setting)})
         rows.setdefault(key, {})[line["image"], line["seed"]] = line["psnr"]
     return rows
 
 
-def table(rows: dict[Setting, dict[tuple[int, int], float]]) -> Iterator[str]:
-    """One line a setting: mean, median, then each image."""
-    for key in sorted(rows, key=lambda k: (k.steps, k.mode, not k.signed, k.batch_norm, k.beta)):
-        values = [rows[key][place] for place in sorted(rows[key])]
-        each = " ".join(f"{value:5.1f}" for value in values)
-        signs = "signed" if key.signed else "plain"
-        yield (
-            f"{key.schedule:5s} {key.steps:5d} steps  {key.mode:5s}  {signs:6s}  {key.batch_norm:8s}  β={key.beta:<5g} "
-            f"mean {statistics.mean(values):5.2f} median {statistics.median(values):5.2f}  | {each}"
-        )
+def table(rows: Rows) -> Iterator[str]:
+    """One line a setting: at every place the mean, then each image."""
+    for key in sorted(rows, key=lambda k: (k.network, k.size, not k.normalised, k.signed, k.rate, k.steps, k.beta)):
+        found = [rows[key][place] for place in sorted(rows[key])]
+        columns = [_column(place, [one[place] for one in found]) for place in found[0]]
+        sign, layer = "signed" if key.signed else "unsigned", "normalised" if key.normalised else "as it is"
+        what = f"{key.network} batch {key.size} {layer}, {sign}, {key.rate}, {key.steps} steps"
+        yield f"{what}, β={key.beta:<3g} {'; '.join(columns)}"
+
+
+def _column(place: str, values: Sequence[float]) -> str:
+    return f"{place}: {statistics.mean(values):.1f} ({' '.join(f'{value:.1f}' for value in values)})"
 
 
 def main() -> None:
     """Run what is missing, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--schedule", default="short", choices=("short", "paper"))
+    parser.add_argument("--network", default="resnet20-4", choices=("resnet20-4", "resnet20", "resnet20-trained"))
+    parser.add_argument("--steps", type=int, default=1_000)
+    parser.add_argument("--size", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--images", type=int, nargs="+", default=IMAGES)
-    parser.add_argument("--modes", nargs="+", default=("eval", "train"))
-    parser.add_argument("--signed", nargs="+", default=("yes", "no"), choices=("yes", "no"))
-    parser.add_argument("--betas", type=float, nargs="+", default=(1, 2, 10, 50))
-    parser.add_argument("--norms", nargs="+", default=("as-conv", "mean", "one", "excluded"))
+    parser.add_argument("--images", type=int, nargs="+", default=(700, 701))
+    parser.add_argument("--normalised", nargs="+", default=("yes",), choices=("yes", "no"))
+    parser.add_argument("--signed", nargs="+", default=("no",), choices=("yes", "no"))
+    parser.add_argument("--rates", nargs="+", default=("held",), choices=(*RATES, "accelerated"))
+    parser.add_argument("--betas", type=float, nargs="+", default=(1, 50))
     parser.add_argument("--print-only", action="store_true")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    signs = [word == "yes" for word in chosen.signed]
-    grid = settings(chosen.modes, signs, chosen.betas, chosen.norms, schedule=chosen.schedule, steps=chosen.steps)
-    for setting in () if chosen.print_only else grid:
-        done = load(chosen.out).get(setting, {})
-        missing = [index for index in chosen.images if (index, chosen.seed) not in done]
-        if missing:
-            run(setting, missing, seed=chosen.seed, out=chosen.out)
-            print(next(table({setting: load(chosen.out)[setting]})), flush=True)
+    images: list[int] = [] if chosen.print_only else list(chosen.images)
+    for setting, image in [(one, image) for one in settings(chosen) for image in images]:
+        if (image, chosen.seed) in load(chosen.out).get(setting, {}):
+            continue
+        line = asdict(setting) | {"image": image, "seed": chosen.seed} | run(setting, image, seed=chosen.seed)
+        with chosen.out.open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
     print("\n".join(table(load(chosen.out))))
 
 

@@ -80,7 +80,7 @@ def after_a_round(model: nn.Module) -> nn.Module:
     return later
 
 
-def epochs(*, steps: int, victims: int, size: int, beta: float | None, tv: float) -> None:
+def epochs(*, steps: int, victims: int, size: int, beta: float, tv: float) -> None:
     """Gain of a second update over the first alone."""
     gains = []
     for victim in range(victims):
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--victims", type=int, default=None)
     parser.add_argument("--local-steps", type=int, nargs="+", default=(4,))
     parser.add_argument("--size", type=int, default=2)
-    parser.add_argument("--beta", type=float, default=None)
+    parser.add_argument("--beta", type=float, default=50.0)
     parser.add_argument("--tv", type=float, default=0.5)
     chosen = parser.parse_args()
     torch.set_num_threads(1)

@@ -9,8 +9,9 @@ from leakscope.client import share
 from leakscope.data import load
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.labels import DistinctFirst, Inferred, Known, LastLayerSign, RowMinimum, Soft, infer_labels
-from leakscope.matching.labels.counting import NoiseResponse, apportion, made_up_images, respond_to_noise
+from leakscope.matching.labels.counting import apportion
 from leakscope.matching.labels.inference import estimate_count, row_minimum
+from leakscope.matching.labels.noise_response import NoiseResponse, made_up_images, respond_to_noise
 from leakscope.models import build
 from leakscope.observation.observe import observe
 from leakscope.rng import generator
@@ -194,7 +195,7 @@ def test_a_network_that_tells_inputs_apart_is_noticed():
     seen = seen_of(dense(classes=3), batch_of([1, 2]), scenario="C")
     assert not respond_to_noise(seen).discerning
     sure = torch.eye(3, dtype=torch.float64).repeat(4, 1)
-    keen = NoiseResponse(sure, torch.ones(12, 5, dtype=torch.float64))
+    keen = NoiseResponse(sure, torch.ones(12, 5, dtype=torch.float64), torch.zeros(3, dtype=torch.float64))
     assert keen.discerning
     torch.testing.assert_close(keen.mean, torch.full((3,), 1 / 3, dtype=torch.float64))
 

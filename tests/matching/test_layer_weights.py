@@ -73,11 +73,28 @@ def test_batch_norm_has_the_weight_that_was_asked_for(rule, weight):
     assert found["norm.weight"] == found["norm.bias"] == weight
 
 
-@pytest.mark.parametrize(("training", "heaviest"), [(True, 50.0), (False, 1.0)])
-def test_without_beta_stored_statistics_mean_equal_weights(training, heaviest):
+@pytest.mark.parametrize("training", [True, False])
+def test_without_beta_stored_statistics_have_the_published_ramp_too(training):
     bound = LayerWeighted(Cosine()).bound(look(backwards(training=training)))
-    assert max(layer.weight for layer in bound.layers) == heaviest
-    assert any(layer.zeros_of for layer in bound.layers) == training
+    assert max(layer.weight for layer in bound.layers) == 50.0
+    assert any(layer.zeros_of for layer in bound.layers)
+
+
+@pytest.mark.parametrize(
+    ("distance", "said"),
+    [
+        (LayerWeighted(Cosine()), "layer weights: β = 50, with the ReLU modifier"),
+        (LayerWeighted(Cosine(), beta=2.5, relu_modifier=False), "layer weights: β = 2.5, without the ReLU modifier"),
+        (Masked(LayerWeighted(Cosine(), beta=9.0)), "layer weights: β = 9, with the ReLU modifier"),
+        (
+            LayerWeighted(Clipped(Cosine()), beta=1.0, relu_modifier=False),
+            "layer weights: β = 1, without the ReLU modifier; all layers count alike",
+        ),
+    ],
+)
+def test_the_ratio_is_said_through_any_wrapper(distance, said):
+    assert distance.notes == (said,)
+    assert Cosine().notes == ()
 
 
 def test_without_beta_a_network_without_batch_norm_has_the_published_ramp():

@@ -88,7 +88,7 @@ class Lying:
     """A network whose pullback has the wrong sign."""
 
     def __init__(self, inner):
-        self.inner = inner
+        self.inner, self.names = inner, inner.names
 
     def gradients(self, images, targets):
         return self.inner.gradients(images, targets)

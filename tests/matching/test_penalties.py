@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakscope.matching.penalties import InputNorm, TotalVariation, Trial
+from leakscope.matching.penalties import InputNorm, LabelTerm, TotalVariation, Trial
 from leakscope.rng import generator
 
 
@@ -46,3 +46,25 @@ def test_vectors_have_no_variation_and_still_a_gradient():
     value = TotalVariation(1.0).value(trial(x))
     assert value.tolist() == [0.0, 0.0]
     assert torch.autograd.grad(value.sum(), x)[0].abs().max() == 0
+
+
+def labelled(logits: list[list[float]], labels: list[int]) -> Trial:
+    """One group of examples whose logits are the numbers themselves."""
+    x = torch.tensor([logits], dtype=torch.float64)
+    return Trial(x, x, torch.tensor([labels]), nn.Identity())
+
+
+def test_the_label_term_is_the_mean_squared_distance_of_predictions_from_labels():
+    # Two even classes: ‖(½, ½) − (1, 0)‖² = ½; a sure and right one: 0; a sure and wrong one: 2.
+    term = LabelTerm(1.0)
+    assert float(term.value(labelled([[0.0, 0.0]], [0]))) == pytest.approx(0.5)
+    assert float(term.value(labelled([[50.0, -50.0]], [0]))) == pytest.approx(0.0, abs=1e-12)
+    assert float(term.value(labelled([[50.0, -50.0]], [1]))) == pytest.approx(2.0)
+    assert float(term.value(labelled([[0.0, 0.0], [50.0, -50.0]], [0, 1]))) == pytest.approx((0.5 + 2) / 2)
+
+
+def test_descending_the_label_term_makes_the_label_likelier():
+    x = torch.zeros(1, 1, 3, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(LabelTerm(1.0).value(Trial(x, x, torch.tensor([[2]]), nn.Identity())).sum(), x)
+    after = (x - 0.1 * gradient).softmax(-1)[0, 0]
+    assert float(after[2].detach()) > 1 / 3

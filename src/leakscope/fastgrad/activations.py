@@ -143,7 +143,9 @@ def _compile_smooth(
     trace: Trace, node: fx.Node, *, value: Callable[[Tensor], Tensor], slopes: Slopes, **standard: Any
 ) -> list[CompiledLayer]:
     """A smooth activation, whose options must be the `standard` ones."""
-    if read_options(trace, node, defaults=standard) != standard:
+    options = read_options(trace, node, defaults=standard)
+    # Torch writes `inplace` into every call; what it overwrites is seen to by the compiler.
+    if {name: options[name] for name in standard} != standard:
         raise Unsupported(f"{node.name} has options other than {standard}")
     return [Smooth(value, slopes)]
 

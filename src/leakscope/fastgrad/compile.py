@@ -121,6 +121,10 @@ def _compile_nodes(trace: Trace) -> tuple[list[Instruction], int]:
 
 def _append_node(trace: Trace, node: fx.Node, *, instructions: list[Instruction], places: dict[fx.Node, int]) -> None:
     inputs = tuple(places[arg] for arg in node.all_input_nodes if arg in places)
+    for arg in node.all_input_nodes:
+        if arg in trace.constant and (names := trace.trained_inside(arg)):
+            # As a constant it would get no gradient, and what it adds to one would be left out.
+            raise Unsupported(f"{node.name} uses parameter {names[0]} outside a known layer")
     if node.args[:2] == (node.args[0],) * 2 and len(inputs) == 1:
         inputs *= 2  # x + x: all_input_nodes names each node once
     for layer in _compile_node(trace, node):

@@ -135,9 +135,9 @@ def compile_identity(trace: Trace, node: fx.Node) -> list[CompiledLayer]:
 
 
 def compile_dropout(trace: Trace, node: fx.Node) -> list[CompiledLayer]:
-    """Identity in evaluation mode."""
-    defaults: dict[str, Any] = {"p": 0.5, "training": True}
-    if read_options(trace, node, defaults=defaults)["training"]:
+    """Identity in evaluation mode, and where nothing is dropped."""
+    options = read_options(trace, node, defaults={"p": 0.5, "training": True})
+    if options["training"] and options["p"] != 0:
         raise Unsupported(f"{node.name} drops at random; put the model in evaluation mode")
     return []
 
@@ -207,8 +207,6 @@ def _read_constant(trace: Trace, node: fx.Node) -> Any:
     value = trace.values[other]
     if not isinstance(value, Tensor):
         return value
-    if value.requires_grad or id(value) in trace.shared_names:
-        raise Unsupported(f"{node.name} uses a parameter outside a known layer")
     if value.ndim > len(trace.shape(node)):
         if value.shape[0] != 1:
             raise Unsupported(f"{node.name} has another constant for each example")

@@ -48,6 +48,15 @@ class Trace:
         """The layer a call_module node calls."""
         return self.model.get_submodule(str(node.target))
 
+    def trained_inside(self, node: fx.Node) -> list[str]:
+        """Names of the trained parameters that a constant is computed from."""
+        found = [name for before in node.all_input_nodes for name in self.trained_inside(before)]
+        if node.op == "call_module":
+            found += [self.shared_names.get(id(value), "") for value in self.module(node).parameters()]
+        elif node.op == "get_attr":
+            found.append(self.shared_names.get(id(self.values[node]), ""))
+        return [name for name in found if name]
+
 
 def trace_network(model: nn.Module, example: Tensor) -> Trace:
     """Trace `model` and run it on two copies of the first example.

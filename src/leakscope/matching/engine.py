@@ -226,7 +226,7 @@ def judge(seen: Observation, found: Reconstruction, *, assumed: int, nothing: fl
         return Status.DIVERGED, (*added, reason)
     if contradictions and found.loss > _EXPLAINED * found.history[0]:
         reason = "does not explain an update that contradicts what was declared or assumed of it: no evidence"
-        return Status.DIVERGED, (*added, reason)
+        return Status.UNEXPLAINED, (*added, reason)
     return Status.OK, added
 
 

@@ -231,6 +231,9 @@ def choose_route(
             network = compile_network(model, loss=seen.loss, example=images[0], mode=mode)
         except Unsupported as reason:
             return plain, f"plain double backward: {reason}"
+        outside = [name for name in target if name not in network.names]
+        if outside:
+            return plain, f"plain double backward: no layer uses parameter {outside[0]}"
         route = StructuredRoute(network, distance)
         reference = plain(sample, labels, goal) if reference is None else reference
         if _agree(route(sample, labels, goal), reference):

@@ -1,4 +1,4 @@
-"""Two presets for attacks on pixels: the published optimiser of Inverting Gradients, and leakscope's own."""
+"""Presets for attacks on pixels: the published optimisers, and leakscope's own."""
 
 from __future__ import annotations
 
@@ -50,6 +50,18 @@ def schedule_preset(
         paper_steps if steps is None else steps,
     )
     return by_schedule(schedule, accelerated=fast, paper=published)
+
+
+def held_preset(*, lr: float | None = None, tv: float | None = None, steps: int | None = None) -> Preset:
+    """Unsigned Adam at rate 0.1 throughout, with an absolute total variation.
+
+    What makes AGIC's layer weights pay: they need steps by the values of the gradient and a rate that is held long.
+    """
+    return Preset(
+        Adam(lr=0.1 if lr is None else lr),
+        TotalVariation(1e-4 if tv is None else tv),
+        1_000 if steps is None else steps,
+    )
 
 
 def by_schedule(schedule: ScheduleName, *, accelerated: _T, paper: _T) -> _T:

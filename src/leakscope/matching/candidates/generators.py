@@ -17,7 +17,7 @@ from leakscope import rng as random
 from leakscope.errors import UnsuitableError
 from leakscope.matching.candidates.pixels import FIXED, Candidate, Variables
 from leakscope.matching.labels.last_layer import probabilities
-from leakscope.types import Observation
+from leakscope.types import Observation, limits_of
 
 LATENT = f"{FIXED}latent"
 
@@ -70,7 +70,7 @@ class TwoBranchGenerator(Candidate):
             features = functional.conv2d(features, weight.flatten(0, 1), padding=1, groups=groups)
             features = functional.batch_norm(features, None, None, scale.flatten(), shift.flatten(), training=True)
             features = _gate(features.unflatten(1, (groups, -1)))
-        low, high = seen.bounds or (0.0, 1.0)
+        low, high = limits_of(seen.bounds, features)
         # Contiguous: a group taken out later must give the very same numbers.
         return low + (high - low) * features.transpose(0, 1).sigmoid().contiguous()
 

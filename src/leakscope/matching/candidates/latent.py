@@ -16,7 +16,7 @@ from leakscope.errors import UsageError
 from leakscope.files import read_tensors, write_tensors
 from leakscope.matching.candidates.pixels import FIXED, Candidate, Variables
 from leakscope.priors import Prior, describe, recognise, smooth_prior
-from leakscope.types import Observation
+from leakscope.types import Observation, limits_of
 
 LATENT = "latent"
 KEPT_LATENT = FIXED + LATENT
@@ -92,8 +92,8 @@ def _decode_each(prior: Prior, latents: Tensor, weights: Variables) -> Tensor:
 
 def _rescale(seen: Observation, images: Tensor) -> Tensor:
     """Images of a prior, which are in [0, 1], in the range of the data under attack."""
-    low, high = seen.bounds or (0.0, 1.0)
-    return images if (low, high) == (0.0, 1.0) else low + (high - low) * images
+    low, high = limits_of(seen.bounds, images)
+    return images if seen.bounds in (None, (0.0, 1.0)) else low + (high - low) * images
 
 
 def _like(seen: Observation) -> Tensor:
@@ -103,7 +103,7 @@ def _like(seen: Observation) -> Tensor:
 SMOOTH = "smooth"
 
 
-def load_prior(path: str | os.PathLike[str], *, budget_mb: float = 2048) -> Prior:
+def load_prior(path: str | os.PathLike[str], *, budget_mb: float | None = None) -> Prior:
     """Read a prior that `save_prior` wrote, or the decoder of a tiny latent autoencoder.
 
     Raises:

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from leakscope import rng as random
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates.pixels import Candidate, Pixels, Variables
-from leakscope.types import Observation
+from leakscope.types import Observation, limits_of
 
 Pattern = Literal["patch", "dark", "light", "grey", "red", "green", "blue"]
 _LEVELS = {"dark": 0.0, "light": 1.0, "grey": 0.5}
@@ -39,7 +39,7 @@ class Patterned(Candidate):
     def start(self, seen: Observation, count: int, rng: Generator) -> Variables:
         """The same pattern for every example, except the patch, which each draws for itself."""
         like = torch.empty(0, device=seen.device, dtype=seen.dtype)
-        low, high = seen.bounds or (0.0, 1.0)
+        low, high = limits_of(seen.bounds, like)
         unit = self._patches(seen, count, rng, like) if self.pattern == "patch" else self._plain(seen, count, like)
         return {"inputs": low + (high - low) * unit}
 

@@ -17,7 +17,8 @@ from torch import Generator, Tensor
 
 from leakscope import rng as random
 from leakscope.networks import find_normalisation
-from leakscope.types import Observation
+from leakscope.tasks import Columns
+from leakscope.types import Observation, limits_of
 
 Variables = dict[str, Tensor]
 
@@ -82,7 +83,7 @@ class Pixels(Candidate):
         like = torch.empty(0, device=seen.device, dtype=seen.dtype)
         if self.begin == "normal":
             return {"inputs": random.normal(shape, rng, like=like)}
-        low, high = seen.bounds or (0.0, 1.0)
+        low, high = limits_of(seen.bounds, like)
         inputs = low + (high - low) * (
             random.uniform(shape, rng, like=like) if self.begin == "uniform" else like.new_full(shape, 0.5)
         )
@@ -101,11 +102,13 @@ class Pixels(Candidate):
         return mean + std * coordinates
 
     def project(self, seen: Observation, variables: Variables) -> Variables:
-        """Clamp to the box of valid data where the data has one."""
+        """Clamp to the box of valid data where the data has one; one-hot columns of a table also sum to one."""
         if not self.box or seen.bounds is None:
             return variables
         coordinates = variables["inputs"]
         mean, std = self._affine(seen, coordinates)
+        if isinstance(seen.bounds, Columns):
+            return {**variables, "inputs": (seen.bounds.project(mean + std * coordinates) - mean) / std}
         low, high = ((bound - mean) / std for bound in seen.bounds)
         return {**variables, "inputs": torch.minimum(torch.maximum(coordinates, low), high)}
 

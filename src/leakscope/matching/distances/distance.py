@@ -35,6 +35,11 @@ class Distance(ABC):
         """Whether only the direction of a gradient matters."""
         return False
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the result should know of the comparison."""
+        return ()
+
     def bound(self, seen: Observation) -> Distance:
         """The distance as it applies to `seen`: what it needs of the network or the update is read here."""
         return self
@@ -58,6 +63,11 @@ class DistanceWrapper(Distance):
     def is_scale_free(self) -> bool:
         """As the base."""
         return self.base.is_scale_free
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the base has to say."""
+        return self.base.notes
 
     def bound(self, seen: Observation) -> Distance:
         """The same around the bound base."""

@@ -50,20 +50,16 @@ class LayerWeighted(Weighed):
     and all others have the mean of l. The paper says nothing on batch normalisation:
     `batch_norm` gives its tensors the l of the convolution before, the mean, one, or nothing.
 
-    Without `beta` it is the paper's 50, except for networks with batch normalisation by stored
-    statistics, where the plain base distance was measured to be better: untrained, they pass
-    activations on unscaled, and the last layers have most of the gradient as it is.
-
     A distance must be `bound` to an observation before it is used: only that tells the layers.
     """
 
-    beta: float | None = None
+    beta: float = PUBLISHED_BETA
     relu_modifier: bool = True
     batch_norm: BatchNormRule = "as-conv"
     layers: tuple[LayerWeight, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.beta is not None and not self.beta > 0:
+        if not self.beta > 0:
             raise UsageError(f"layer weights need beta > 0, got {self.beta}; 1 weighs all layers alike")
         if self.batch_norm not in get_args(BatchNormRule):
             known = ", ".join(get_args(BatchNormRule))
@@ -71,11 +67,15 @@ class LayerWeighted(Weighed):
 
     def bound(self, seen: Observation) -> LayerWeighted:
         """The same distance with the weights of the layers of this model."""
-        beta, modifier = self.beta, self.relu_modifier
-        if beta is None:
-            beta, modifier = (1.0, False) if _uses_stored_statistics(seen.model) else (PUBLISHED_BETA, modifier)
-        layers = layer_weights(seen, beta, relu_modifier=modifier, batch_norm=self.batch_norm)
-        return replace(self, base=self.base.bound(seen), beta=beta, relu_modifier=modifier, layers=layers)
+        layers = layer_weights(seen, self.beta, relu_modifier=self.relu_modifier, batch_norm=self.batch_norm)
+        return replace(self, base=self.base.bound(seen), layers=layers)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The ratio β of the last convolution's weight to the first's."""
+        modifier = "with" if self.relu_modifier else "without"
+        plain = "; all layers count alike" if self.beta == 1 and not self.relu_modifier else ""
+        return (*super().notes, f"layer weights: β = {self.beta:g}, {modifier} the ReLU modifier{plain}")
 
     def gains(self, target: Grouped) -> dict[str, Tensor]:
         """√α of every tensor and group: victims in lockstep differ in their zeros."""
@@ -121,11 +121,6 @@ def layer_weights(
             "use batch_norm='as-conv'"
         )
     return found
-
-
-def _uses_stored_statistics(model: nn.Module) -> bool:
-    kind = nn.modules.batchnorm._BatchNorm
-    return any(isinstance(m, kind) and not m.training and m.track_running_stats for m in model.modules())
 
 
 def _other(rule: BatchNormRule, module: nn.Module, *, latest: float, mean: float) -> float:

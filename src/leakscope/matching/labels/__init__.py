@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakscope.matching.labels.counting import LabelGuess
+from leakscope.matching.labels.confidence import LabelGuess
 from leakscope.matching.labels.inference import RuleName, infer_labels
 from leakscope.matching.labels.rules import DistinctFirst, Inferred, Known, LabelRule, LastLayerSign, RowMinimum, Soft
 

@@ -10,12 +10,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from leakscope.counts import MOST_LABELS, check_count
 from leakscope.errors import UnsuitableError, UsageError, suggest
-from leakscope.matching.labels.counting import LabelGuess, count_by_row_sums, count_labels, respond_to_noise
-from leakscope.matching.labels.last_layer import (
-    check_readable,
-    last_layer,
-)
+from leakscope.matching.labels.confidence import LabelGuess, find_doubt, proof_limits
+from leakscope.matching.labels.counting import count_by_row_sums, count_labels
+from leakscope.matching.labels.last_layer import check_readable, last_layer
+from leakscope.matching.labels.noise_response import respond_to_noise
 from leakscope.types import Observation
 
 RuleName = Literal["auto", "sign", "row-minimum", "counting", "geng"]
@@ -77,7 +77,7 @@ def row_minimum(seen: Observation, count: int) -> LabelGuess:
     ranked = order[:count].sort()
     chosen = smallest[ranked.values]
     proven = respond_to_noise(seen).non_negative
-    confidence = (chosen < 0).float() if proven else _margin(chosen, smallest[order[count:]])
+    confidence = (chosen < -proof_limits(seen).weight).float() if proven else _margin(chosen, smallest[order[count:]])
     notes = () if proven else ("row minimum assumes features that are never negative; this network has negative ones",)
     return LabelGuess(ranked.values, confidence, "row minimum", notes)
 
@@ -125,6 +125,7 @@ def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName 
     if count is not None and (not isinstance(count, int) or count < 1):
         raise UsageError(f"count is a whole number of labels ≥ 1, or None where it is unknown; got {count!r}")
     number = count or seen.num_examples or estimate_count(seen)
+    check_count(number, "the number of labels to read off an update", most=MOST_LABELS)
     if rule == "sign" and number != 1:
         raise UnsuitableError(
             f"rule 'sign' reads one label, but {number} examples are behind the update; use 'counting'"
@@ -135,9 +136,9 @@ def infer_labels(seen: Observation, *, count: int | None = None, rule: RuleName 
             "use scenario A or B, or an attack that optimises labels (dlg)"
         )
     if rule == "sign" or (number == 1 and (rule == "auto" or seen.num_classes == 1)):
-        return last_layer_sign(seen)
+        return last_layer_sign(seen).doubting(find_doubt(seen))
     if rule == "row-minimum":
-        return row_minimum(seen, number)
+        return row_minimum(seen, number).doubting(find_doubt(seen))
     return count_by_row_sums(seen, number) if rule == "geng" else count_labels(seen, number)
 
 

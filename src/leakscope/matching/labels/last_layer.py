@@ -23,6 +23,8 @@ from leakscope.types import Loss, Observation
 _EXAMPLES = 4
 # Small logits: there the gradients of smoothed and of weighted cross-entropy have the signs of the plain one.
 _SIZE = 0.1
+# Logits of a network that is sure of itself.
+_SURE = 8.0
 _SLACK = 1e-3
 _IMBALANCE = 0.05
 _MISUSE = (RuntimeError, ValueError, TypeError, IndexError)
@@ -48,7 +50,7 @@ def find_last_layer(seen: Observation) -> tuple[str, nn.Linear]:
     wide = [
         (name, module)
         for name, module in seen.model.named_modules()
-        if isinstance(module, nn.Linear) and module.out_features == seen.num_classes
+        if isinstance(module, nn.Linear) and module.out_features == seen.num_classes and not _is_tied(seen, module)
     ]
     # Modules may be registered in any order.
     head = find_head(seen.model, noise_inputs(seen.model, seen.input_shape)) if wide else None
@@ -59,6 +61,11 @@ def find_last_layer(seen: Observation) -> tuple[str, nn.Linear]:
         f"labels cannot be read off this update: no shared linear layer with {seen.num_classes} outputs; "
         "share the last layer, use scenario A or B, or an attack that optimises labels (dlg)"
     )
+
+
+def _is_tied(seen: Observation, layer: nn.Linear) -> bool:
+    """Whether another layer uses the weight, too: its gradient is then the sum of both."""
+    return sum(value is layer.weight for _name, value in seen.model.named_parameters(remove_duplicate=False)) > 1
 
 
 def check_readable(seen: Observation) -> None:
@@ -100,6 +107,16 @@ def check_loss(seen: Observation, layer: nn.Module) -> None:
     )
 
 
+def absent_never_negative(seen: Observation, layer: nn.Module) -> bool:
+    """Whether a class that does not occur never has a negative gradient, however sure the network is.
+
+    Label smoothing breaks it.
+    """
+    if seen.task.is_cross_entropy or seen.num_classes == 1:
+        return True
+    return any(_tells(seen, layer, seen.loss, targets, size=_SURE) for targets in _forms(seen))
+
+
 def check_takes_labels(seen: Observation) -> None:
     """Refuse a loss that cannot be replayed with labels as they are inferred: whole numbers [n]."""
     if not seen.task.is_cross_entropy:
@@ -123,11 +140,11 @@ def _try(seen: Observation, targets: Tensor, what: str) -> None:
         ) from error
 
 
-def _tells(seen: Observation, layer: nn.Module, loss: Loss, targets: Tensor) -> bool:
+def _tells(seen: Observation, layer: nn.Module, loss: Loss, targets: Tensor, *, size: float = _SIZE) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            slope = _slope(seen, layer, loss, targets)
+            slope = _slope(seen, layer, loss, targets, size=size)
     except _MISUSE:
         return False
     if slope is None:
@@ -136,20 +153,20 @@ def _tells(seen: Observation, layer: nn.Module, loss: Loss, targets: Tensor) -> 
     if seen.num_classes == 1:
         return bool((slope[:, 0] * (1 - 2 * labels) > 0).all())
     # A class may weigh nothing, or be ignored: its examples say nothing, for or against.
-    size = slope.abs().amax(1)
-    slope, labels = slope[size > 0], labels[size > 0]
+    largest = slope.abs().amax(1)
+    slope, labels = slope[largest > 0], labels[largest > 0]
     own = functional.one_hot(labels, seen.num_classes).bool()
-    signs = (slope[own] < 0).all() & (slope[~own] >= -_SLACK * float(size.max())).all()
+    signs = (slope[own] < 0).all() & (slope[~own] >= -_SLACK * float(largest.max())).all()
     return len(labels) > 0 and bool(signs & (slope.sum(1).abs() <= _IMBALANCE * slope.abs().sum(1)).all())
 
 
-def _slope(seen: Observation, layer: nn.Module, loss: Loss, targets: Tensor) -> Tensor | None:
+def _slope(seen: Observation, layer: nn.Module, loss: Loss, targets: Tensor, *, size: float) -> Tensor | None:
     """∂loss/∂output of `layer` [examples, classes] where it is called once; neither model nor randomness changes."""
     put: list[Tensor] = []
 
     def replace(_name: str, output: Tensor) -> Tensor:
         rng = random.generator(0, "made-up logits")
-        put.append((_SIZE * random.normal(tuple(output.shape), rng, like=output)).requires_grad_())
+        put.append((size * random.normal(tuple(output.shape), rng, like=output)).requires_grad_())
         return put[-1]
 
     names = [name for name, module in seen.model.named_modules() if module is layer]

@@ -6,6 +6,7 @@ where a label occurs often enough. The last weight gradient is the same, times t
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +14,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from leakscope.counts import check_rebuildable
 from leakscope.errors import UnsuitableError
-from leakscope.matching.labels.counting import LabelGuess, count_labels, respond_to_noise
+from leakscope.matching.labels.confidence import LabelGuess
+from leakscope.matching.labels.counting import count_labels
 from leakscope.matching.labels.inference import RuleName, estimate_count, infer_labels, last_layer_sign, row_minimum
 from leakscope.matching.labels.last_layer import check_takes_labels, check_takes_probabilities
+from leakscope.matching.labels.noise_response import respond_to_noise
 from leakscope.types import Knowledge, Observation
 
 
@@ -138,6 +142,8 @@ class Inferred(LabelRule):
 def count_examples(seen: Observation, assumed: int | None, *, attack: str) -> int:
     """How many examples to rebuild: what the scenario grants, else what the attack assumes, else an estimate."""
     if granted := seen.num_examples or assumed:
+        numbers = sum(value.numel() for value in seen.update.tensors.values())
+        check_rebuildable(granted, size=math.prod(seen.input_shape), numbers=numbers)
         return granted
     try:
         return estimate_count(seen)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from leakscope.matching.candidates.latent import LATENT
 from leakscope.matching.penalties.penalty import Penalty, Trial
+from leakscope.types import limits_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Clipping(Penalty):
         """Return mean (x − clip(x))² per group."""
         low, high = _bounds(trial)
         images = trial.images
-        return (images - images.clamp(low, high).detach()).square().flatten(1).mean(1)
+        clipped = images.clamp(low, high)  # type: ignore[arg-type]  # both numbers, or both tensors
+        return (images - clipped.detach()).square().flatten(1).mean(1)
 
 
 @dataclass(frozen=True)
@@ -74,5 +76,5 @@ class LatentMoments(Penalty):
         return 0.5 * (mean.square() + variance - 1 - variance.clamp_min(1e-12).log()).sum(1)
 
 
-def _bounds(trial: Trial) -> tuple[float, float]:
-    return (trial.seen[0].bounds if trial.seen else None) or (0.0, 1.0)
+def _bounds(trial: Trial) -> tuple[float, float] | tuple[Tensor, Tensor]:
+    return limits_of(trial.seen[0].bounds if trial.seen else None, trial.images)

@@ -155,6 +155,13 @@ def scale_known(seen: Observation) -> bool:
     return seen.local is not None and seen.local.adds_gradients and _steps(seen, seen.local) is not None
 
 
+def count_local_steps(seen: Observation) -> int | None:
+    """Steps behind an update: one for a gradient; None where that is not known."""
+    if seen.update.kind == "gradient":
+        return 1
+    return None if seen.local is None else _steps(seen, seen.local)
+
+
 def _to_gradient(seen: Observation, local: LocalTraining | None) -> float:
     """Factor from a delta to the mean gradient of its steps; its sign alone where the rate is unknown."""
     steps = None if local is None else _steps(seen, local)
