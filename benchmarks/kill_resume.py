@@ -1,6 +1,9 @@
-"""Kill a sweep with SIGKILL at random instants, resume it, and count what was lost or repeated.
+"""Kill a sweep, or one of its workers, with SIGKILL at random instants, resume it, and count losses and repetitions.
 
     python benchmarks/kill_resume.py --kills 50
+    python benchmarks/kill_resume.py --kills 200 --of-workers 4 --workers 4
+
+With `--of-workers 4`, four of five kills hit a worker: the sweep goes on by itself and tries the cell once more.
 
 An uninterrupted run of the same cells is the reference: afterwards the set of cell files and
 their SHA-256 must be equal, and no cell that the journal called finished may have run again.
@@ -9,6 +12,7 @@ their SHA-256 must be equal, and no cell that the journal called finished may ha
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -32,7 +36,7 @@ from leakscope.types import Status
 SIDE = "LEAKSCOPE_KILL_RESUME_SIDE"
 CELL_SECONDS = 0.1
 # Cells a kill lets through on average, with some to spare, so that every kill hits a live run.
-CELLS_PER_KILL = 8
+CELLS_PER_KILL = 10
 
 
 def execute(spec: Mapping[str, Any]) -> CellOutcome:
@@ -77,11 +81,16 @@ class Victim:
         """How often each seed has run."""
         return Counter(seed for seed, _ in self.notes())
 
+    def running(self) -> dict[int, int]:
+        """The seed that each living worker began last, by process."""
+        return {process: seed for seed, process in self.notes() if _is_worker(process)}
+
     def finished(self) -> set[str]:
-        """Keys the journal calls finished."""
+        """Keys the journal calls finished, and well."""
         path = self.directory / "journal.jsonl"
         data = path.read_bytes() if path.exists() else b""
-        return {record["key"] for record in scan(data).records if record["kind"] == "finish"}
+        records = [record for record in scan(data).records if record["kind"] == "finish"]
+        return {record["key"] for record in records if record["status"] == "ok"}
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file below cells/."""
@@ -114,14 +123,46 @@ def kill_once(victim: Victim, rng: random.Random, *, early: bool) -> bool:
         while len(victim.notes()) == before and process.poll() is None:
             time.sleep(0.005)
         time.sleep(rng.uniform(0, 6 * CELL_SECONDS))
+    return kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> bool:
+    """Kill the sweep. False if it ended before that."""
     ended = process.poll() is not None
     process.send_signal(signal.SIGKILL)
     process.wait()
     return not ended
 
 
-def measure(folder: Path, *, kills: int, cells: int, workers: int, seed: int) -> dict[str, Any]:
-    """Run the reference, then the victim with `kills` kills, and compare."""
+class WorkerKills:
+    """Kills workers of a running sweep, none twice in the same cell: the second time would be the cell's own fault."""
+
+    def __init__(self, victim: Victim, rng: random.Random) -> None:
+        """Draw instants and workers from `rng`."""
+        self.landed = 0
+        self._victim, self._rng = victim, rng
+        self._hit: set[int] = set()
+
+    def strike(self, count: int) -> None:
+        """Start the sweep and kill `count` of its workers, one at a time; the sweep itself is left to the caller."""
+        self.process = self._victim.start()
+        goal = self.landed + count
+        while self.landed < goal and self.process.poll() is None:
+            able = [one for one, seed in self._victim.running().items() if seed not in self._hit]
+            if not able:
+                time.sleep(0.02)
+                continue
+            time.sleep(self._rng.uniform(0, 2 * CELL_SECONDS))
+            chosen = self._rng.choice(able)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(chosen, signal.SIGKILL)
+                self.landed += 1
+            # It may have begun another cell since it was looked at.
+            self._hit.update([seed for seed, worker in self._victim.notes() if worker == chosen][-1:])
+
+
+def measure(folder: Path, *, kills: int, cells: int, workers: int, seed: int, of_workers: int = 0) -> dict[str, Any]:
+    """Run the reference, then the victim with `kills` kills, `of_workers` of workers before each of it, and compare."""
     reference = Victim(folder / "reference", cells=cells, workers=workers)
     if reference.start().wait() != 0:
         raise SystemExit("the uninterrupted run failed")
@@ -130,19 +171,27 @@ def measure(folder: Path, *, kills: int, cells: int, workers: int, seed: int) ->
     seeds = {cell.key: seed for seed, cell in enumerate(grid(cells))}
     # For each finished cell, how often it had run when it was first seen finished.
     settled: dict[str, int] = {}
-    landed = orphans = 0
-    for number in range(kills):
-        landed += kill_once(victim, rng, early=number % 5 == 4)
+    landed = orphans = number = 0
+    strikes = WorkerKills(victim, rng)
+    while landed + strikes.landed < kills and number < kills:
+        number += 1
+        if of_workers and number % 5:
+            strikes.strike(min(of_workers, kills - landed - strikes.landed - 1))
+            landed += kill(strikes.process)
+        else:
+            landed += kill_once(victim, rng, early=number % 5 == 0)
         orphans += victim.orphans()
         executions = victim.executions()
         for key in victim.finished():
             settled.setdefault(key, executions[seeds[key]])
+        print(f"{landed} kills of the sweep, {strikes.landed} of workers, {len(settled)} cells", file=sys.stderr)
     settled_at_last_kill = len(settled)
     if victim.start().wait() != 0:
         raise SystemExit("the last resume failed")
     executions = victim.executions()
     return {
-        "kills": landed,
+        "kills": landed + strikes.landed,
+        "kills_of_workers": strikes.landed,
         "cells": cells,
         "finished_when_last_killed": settled_at_last_kill,
         "finished": len(victim.finished()),
@@ -159,15 +208,23 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--cells", type=int, default=None, help="default: enough that every kill hits a live run")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--of-workers", type=int, default=0, help="kills of workers before each kill of the sweep")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--drive", type=Path, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     cells = options.cells or CELLS_PER_KILL * options.kills + 4
     if options.drive:
-        result = run(grid(cells), execute, options.drive, workers=options.workers)
+        result = run(grid(cells), execute, options.drive, workers=options.workers, retry_failed=True)
         return 0 if len(result.finished) == cells else 1
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder), kills=options.kills, cells=cells, workers=options.workers, seed=options.seed)
+        found = measure(
+            Path(folder),
+            kills=options.kills,
+            cells=cells,
+            workers=options.workers,
+            seed=options.seed,
+            of_workers=options.of_workers,
+        )
     print(json.dumps(found, indent=2))
     sound = found["files_equal"] and found["finished"] == cells
     return 0 if sound and not found["finished_cells_run_again"] and not found["orphaned_workers"] else 1

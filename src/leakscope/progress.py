@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from leakscope.text import printable
+
 if TYPE_CHECKING:
     from rich import progress as rich_progress
     from torch import Tensor
@@ -122,11 +124,6 @@ def span(seconds: float | None) -> str:
         return "?"
     whole = round(seconds)
     return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
-
-
-def printable(name: str) -> str:
-    """A name without the control characters a terminal would obey."""
-    return "".join(mark if mark.isprintable() else "�" for mark in name)
 
 
 class _LineCounter(Counter):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from leakscope.errors import BadInputError, KnowledgeError
-from leakscope.runner import Cell, CellOutcome
+from leakscope.runner import Cell, CellOutcome, frames
 from leakscope.types import Status
 
 SIDE = "LEAKSCOPE_TEST_SIDE"
@@ -99,7 +99,19 @@ def _exit(spec: Mapping[str, Any]) -> CellOutcome:
     raise SystemExit(3)
 
 
+def _freeze(spec: Mapping[str, Any]) -> CellOutcome:
+    """Answer up to byte `stop` and stop there, as a process does whose machine is suspended."""
+
+    def write_some(descriptor: int, frame: bytes) -> None:
+        os.write(descriptor, frame[: spec["stop"]])
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    frames.write_frame = write_some
+    return _work(spec)
+
+
 _BEHAVIOURS = {
+    "freeze": _freeze,
     "work": _work,
     "nan": _nan,
     "die": _die,

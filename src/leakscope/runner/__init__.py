@@ -2,6 +2,7 @@
 
 from leakscope.runner.cells import JSON, Cell, CellOutcome, Execute
 from leakscope.runner.events import Event, EventKind
-from leakscope.runner.run import SweepResult, read_cells, run
+from leakscope.runner.outcomes import SweepResult
+from leakscope.runner.run import read_cells, run
 
 __all__ = ["JSON", "Cell", "CellOutcome", "Event", "EventKind", "Execute", "SweepResult", "read_cells", "run"]

@@ -24,6 +24,8 @@ from leakscope.types import Status
 _ATTEMPTS = 2
 _TICK = 0.1
 _STARTUP_SECONDS = 300.0
+# A worker that has begun to answer has nothing left to compute.
+_STALLED_SECONDS = 60.0
 # A grid is ordered, so the next cell resembles the last ones more than the first ones.
 _NEWEST = 0.2
 
@@ -73,6 +75,8 @@ class Dispatch:
         self._waiting: deque[Job] = deque()
         self._running: dict[Worker, Job] = {}
         self._pool: list[Worker] = []
+        # How many of those that wait must run alone: counting them each time would take as long as there are cells.
+        self._alone = 0
         self._failed_starts = 0
         self._done = self._total = 0
         self._time_left = TimeLeft(limits.workers)
@@ -113,14 +117,16 @@ class Dispatch:
             if self._running:
                 return
             self._keep_one_fresh()
-        together = sum(not job.alone for job in self._waiting) + len(self._running)
+        together = len(self._waiting) - self._alone + len(self._running)
         wanted = 1 if alone else min(self._limits.workers, together)
         while len(self._pool) < wanted:
             self._pool.append(Worker(self._execute))
         for worker in self._pool:
             idle = worker.private_mb is not None and worker not in self._running
             if idle and self._waiting and self._waiting[0].alone == alone:
-                self._start(worker, self._waiting.popleft())
+                job = self._waiting.popleft()
+                self._alone -= job.alone
+                self._start(worker, job)
 
     def _keep_one_fresh(self) -> None:
         # Alone means alone: idle workers hold memory too, and a used one holds what it kept.
@@ -151,13 +157,20 @@ class Dispatch:
             self._limits.check_share(worker.private_mb)
         if job is not None and answer is not None:
             self._take(worker, job, answer)
-        elif job is not None and self._limits.timeout and worker.elapsed > self._limits.timeout:
+        elif job is not None and (message := self._overdue(worker)):
             seconds = worker.elapsed
             self._dismiss(worker)
-            message = f"no result within {self._limits.timeout:g} s"
             self._fail(job, Status.TIMEOUT, error="Timeout", message=message, seconds=seconds)
         elif worker.private_mb is None and worker.elapsed > _STARTUP_SECONDS:
             self._bury(worker, job, starting=True, how=f"not ready after {_STARTUP_SECONDS:g} s")
+
+    def _overdue(self, worker: Worker) -> str:
+        """Why a worker is not waited for any longer; nothing while it is."""
+        if self._limits.timeout and worker.elapsed > self._limits.timeout:
+            return f"no result within {self._limits.timeout:g} s"
+        if worker.stalled > _STALLED_SECONDS:
+            return f"its answer stopped for {_STALLED_SECONDS:g} s"
+        return ""
 
     def _take(self, worker: Worker, job: Job, answer: Answer) -> None:
         elapsed = worker.elapsed
@@ -193,6 +206,7 @@ class Dispatch:
 
     def _retry(self, job: Job, *, alone: bool, detail: str) -> None:
         job.alone = alone
+        self._alone += alone
         # Alone comes last: the others need not stand still for it.
         self._waiting.append(job) if alone else self._waiting.appendleft(job)
         self._tell(EventKind.RETRY, job.cell, detail=detail)

@@ -1,4 +1,4 @@
-"""What a running sweep tells, one small value per thing that happened, how it is shown, and what it is told: Ctrl-C.
+"""What a running sweep tells, one small value per thing that happened, how it is shown, and what can stop it.
 
 Events name cells by label and key. They never hold a spec, a record, a tensor or the text
 of an exception, so they may be printed and logged.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from leakscope.progress import Progress, show_progress
 from leakscope.types import Status
@@ -105,25 +105,32 @@ def _describe(event: Event) -> str:
 
 
 class Interrupts:
-    """Ctrl-C as a count instead of an exception in the middle of a write.
+    """Ctrl-C and SIGTERM as a count instead of an exception, or the end, in the middle of a write.
 
-    While in use, each Ctrl-C adds one to `count`; the caller's handler returns afterwards.
+    While in use, each Ctrl-C adds one to `count`: the first lets running cells end. SIGTERM adds two: who sends it
+    kills a few seconds later, and what is finished must be written by then. `signal` is the number of the last one.
+    The caller's handlers return afterwards.
     """
+
+    _WEIGHTS: ClassVar = {signal.SIGINT: 1, signal.SIGTERM: 2}
 
     def __init__(self) -> None:
         """Start at zero."""
         self.count = 0
-        self._previous: Any = None
+        self.signal = 0
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
         # Python delivers signals to the main thread only, and lets only it choose handlers.
         if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGINT, self._note)
+            self._previous = {number: signal.signal(number, self._note) for number in self._WEIGHTS}
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
+        for number, handler in self._previous.items():
+            # None stands for a handler that was not set from Python, which Python cannot set again.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
+        self.signal = number
+        self.count += self._WEIGHTS[signal.Signals(number)]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from leakscope.errors import BadInputError, StorageError
+from leakscope.files.atomic import sync_folder
 from leakscope.runner.cells import canonical_json
 
 Record = dict[str, Any]
@@ -117,6 +118,8 @@ class Journal:
             self._sequence = found.records[-1]["seq"] + 1 if found.records else 0
             if not found.records:
                 self._write(HEADER)
+                # The file is on the disk only when its name is too.
+                sync_folder(path.parent)
         except BaseException:
             self.close()
             raise

@@ -54,10 +54,10 @@ class Ledger:
     def intact(self, key: str) -> bool:
         """Whether the file of a finished cell is there and holds the bytes the journal names."""
         try:
-            data = cell_path(self.directory, key).read_bytes()
+            with cell_path(self.directory, key).open("rb") as file:
+                return store.digest_file(file) == self.entries[key].sha256
         except OSError:
             return False
-        return store.digest(data) == self.entries[key].sha256
 
     def begin(self, cell: Cell, *, attempt: int) -> None:
         """Note that a cell starts. Not awaited on disk: losing this note loses nothing."""

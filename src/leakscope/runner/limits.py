@@ -16,6 +16,8 @@ _MB = 1 << 20
 _SIGNS = ("can't allocate memory", "cannot allocate memory", "out of memory", "std::bad_alloc")
 # Below this, a worker has no room for a cell besides itself.
 _HEADROOM_MB = 32
+# Of a container, in the second and the first version of control groups.
+_GROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,27 @@ class Limits:
                 f"memory_mb={self.memory_mb} gives each of {self.workers} workers {share} MB, but a worker alone "
                 f"needs {own_mb:.0f} MB; allow {least} MB or more, or use fewer workers"
             )
+
+
+def available_mb() -> float | None:
+    """Memory that is free now, within what a container allows; None where the system does not tell."""
+    found = [value for value in (_free_mb(), *map(_group_mb, _GROUP_FILES)) if value is not None]
+    return min(found, default=None)
+
+
+def _free_mb() -> float | None:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) / 1024
+    return None
+
+
+def _group_mb(limit: str) -> float | None:
+    # "max" where there is none. What is used of it counts files that the kernel would drop: it tells nothing.
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path(limit).read_text()) / _MB
+    return None
 
 
 def is_exhaustion(error: BaseException) -> bool:

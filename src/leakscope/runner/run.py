@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from leakscope.errors import BadInputError
@@ -13,31 +12,11 @@ from leakscope.runner.dispatch import Dispatch
 from leakscope.runner.events import Event, EventKind, Interrupts, OnEvent, ignore
 from leakscope.runner.ledger import JOURNAL, Ledger, entries_of, load_cell, open_ledger
 from leakscope.runner.limits import Limits
+from leakscope.runner.outcomes import Outcomes, SweepResult
 from leakscope.types import Status
 
 # What a second try may change: the rest says something about the cell itself.
 _RETRIABLE = (Status.ERROR, Status.TIMEOUT, Status.OOM)
-
-
-@dataclass(frozen=True)
-class SweepResult:
-    """What a sweep came to.
-
-    `outcomes` follow the order of the cells and were read back from disk; an entry is None
-    only where the sweep was interrupted, or its time was over, before that cell. `executed` cells ran in this call,
-    `reused` ones were finished before it. `out_of_time`: `seconds` were over before the last cell began.
-    """
-
-    outcomes: tuple[CellOutcome | None, ...]
-    executed: int
-    reused: int
-    interrupted: bool
-    out_of_time: bool = False
-
-    @property
-    def finished(self) -> tuple[CellOutcome, ...]:
-        """The outcomes there are."""
-        return tuple(outcome for outcome in self.outcomes if outcome is not None)
 
 
 def run(
@@ -54,7 +33,7 @@ def run(
 ) -> SweepResult:
     """Run every cell that `directory` does not hold yet, in worker processes.
 
-    Call it again with the same cells to continue after a crash, a kill, a full disk or Ctrl-C.
+    Call it again with the same cells to continue after a crash, a kill, a full disk, SIGTERM or Ctrl-C.
     The files written depend on the cells alone, not on the number of workers, their order or
     how often the run was resumed.
 
@@ -76,14 +55,32 @@ def run(
         StorageError: the disk is full; what was finished before stays finished.
     """
     limits = Limits(workers, timeout, memory_mb, seconds)
+    with open_ledger(Path(directory)) as ledger, Interrupts() as interrupts:
+        return run_in(
+            ledger, cells, execute, limits=limits, interrupts=interrupts, retry_failed=retry_failed, on_event=on_event
+        )
+
+
+def run_in(
+    ledger: Ledger,
+    cells: Sequence[Cell],
+    execute: Execute,
+    *,
+    limits: Limits,
+    interrupts: Interrupts,
+    retry_failed: bool = False,
+    on_event: OnEvent | None = None,
+) -> SweepResult:
+    """As `run`, in a directory that the caller holds: its lock also covers what the caller writes there."""
     tell = on_event or ignore
     unique = list({cell.key: cell for cell in cells}.values())
-    with open_ledger(Path(directory)) as ledger, Interrupts() as interrupts:
-        done, todo = _split(unique, ledger, retry_failed=retry_failed, tell=tell)
-        dispatch = Dispatch(ledger, execute, limits=limits, on_event=tell)
-        dispatch.drive(todo, done=done, interrupts=interrupts)
-        outcomes = tuple(_outcome(ledger, cell) for cell in cells)
-        return SweepResult(outcomes, dispatch.executed, len(done), interrupts.count > 0, dispatch.out_of_time)
+    done, todo = _split(unique, ledger, retry_failed=retry_failed, tell=tell)
+    dispatch = Dispatch(ledger, execute, limits=limits, on_event=tell)
+    dispatch.drive(todo, done=done, interrupts=interrupts)
+    outcomes = Outcomes(ledger.directory, [(cell.key, ledger.entries.get(cell.key)) for cell in cells])
+    return SweepResult(
+        outcomes, dispatch.executed, len(done), interrupts.count > 0, dispatch.out_of_time, interrupts.signal
+    )
 
 
 def _split(
@@ -116,11 +113,6 @@ def _report_repairs(ledger: Ledger, *, total: int, tell: OnEvent) -> None:
     repairs += [f"journal line {line} is damaged; its cell is run again" for line in ledger.journal.damaged_lines]
     for repair in repairs:
         tell(Event(EventKind.RECOVER, 0, total, detail=repair))
-
-
-def _outcome(ledger: Ledger, cell: Cell) -> CellOutcome | None:
-    entry = ledger.entries.get(cell.key)
-    return None if entry is None else load_cell(ledger.directory, cell.key, entry)[1]
 
 
 def read_cells(directory: Path) -> list[tuple[Cell, CellOutcome]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import BinaryIO
 
 from leakscope.errors import BadInputError
 from leakscope.files import pack_tensors, unpack_tensors
@@ -17,6 +18,7 @@ SUFFIX = ".safetensors"
 
 # One metadata entry only: safetensors writes several in an order that changes between processes.
 _ENTRY = "leakscope"
+_PIECE = 1 << 20
 
 
 def pack(cell: Cell, outcome: CellOutcome) -> bytes:
@@ -44,3 +46,11 @@ def unpack(data: bytes, *, source: str) -> tuple[Cell, CellOutcome]:
 def digest(data: bytes) -> str:
     """SHA-256 of a cell file, as the journal holds it."""
     return hashlib.sha256(data).hexdigest()
+
+
+def digest_file(file: BinaryIO) -> str:
+    """As `digest`, of a file that is read in pieces: memory holds one of them."""
+    found = hashlib.sha256()
+    while piece := file.read(_PIECE):
+        found.update(piece)
+    return found.hexdigest()

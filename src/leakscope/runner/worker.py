@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import random
 import signal
@@ -24,7 +23,7 @@ from typing import Any
 import torch
 
 from leakscope.errors import KnowledgeError, LeakscopeError, UnsuitableError
-from leakscope.runner import limits, store
+from leakscope.runner import frames, limits, store
 from leakscope.runner.cells import Cell, CellOutcome, Execute
 from leakscope.types import Status
 
@@ -32,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def serve(pipe: Connection, execute: Execute, parent: int) -> None:
-    """Run cells from `pipe` until it closes. FinishedCell point of the process."""
+    """Run cells from `pipe` until it closes. Entry point of the process."""
     _die_with(parent)
     # Ctrl-C reaches the whole terminal group; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -40,12 +39,13 @@ def serve(pipe: Connection, execute: Execute, parent: int) -> None:
     os.setpgid(0, 0)
     # One thread always, also with a single worker: sums in another order are other bytes.
     torch.set_num_threads(1)
-    pipe.send_bytes(json.dumps({"private_mb": limits.private_mb()}).encode())
+    descriptor = pipe.fileno()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        frames.write_frame(descriptor, frames.pack_frame({"private_mb": limits.private_mb()}))
         while True:
-            header, data = _answer(json.loads(pipe.recv_bytes()), execute)
-            pipe.send_bytes(json.dumps(header).encode())
-            pipe.send_bytes(data)
+            request, _ = frames.split_frame(frames.read_frame(descriptor))
+            header, data = _answer(request, execute)
+            frames.write_frame(descriptor, frames.pack_frame(header, data))
 
 
 def _die_with(parent: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
 import os
 import pickle
@@ -12,14 +11,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
 from leakscope.errors import UsageError
 from leakscope.runner import worker as worker_side
 from leakscope.runner.cells import Cell, Execute
+from leakscope.runner.frames import Channel, pack_frame, split_frame
 from leakscope.types import Status
 
 _DEAD = (EOFError, OSError)
+_BURIAL_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Worker:
             self._process.start()
         # Ours must close, or the end of the process would not be the end of the pipe.
         theirs.close()
+        self._channel = Channel(self._pipe.fileno())
+        self._heard = (0, time.monotonic())
         self.private_mb: float | None = None
         self.fresh = True
         self.since = time.monotonic()
@@ -71,7 +73,7 @@ class Worker:
         self.fresh, self.since = False, time.monotonic()
         request = {"key": cell.key, "spec": cell.spec, "limit_mb": limit_mb}
         with contextlib.suppress(*_DEAD):
-            self._pipe.send_bytes(json.dumps(request).encode())
+            self._channel.send(pack_frame(request))
 
     def poll(self) -> Answer | None:
         """The answer to the current cell, None while there is none.
@@ -80,12 +82,13 @@ class Worker:
             WorkerDied: the process has ended.
         """
         try:
-            while self._pipe.poll():
-                message = json.loads(self._pipe.recv_bytes())
-                if "private_mb" in message:
-                    self.private_mb = message["private_mb"]
+            while (message := self._channel.receive()) is not None:
+                header, data = split_frame(message)
+                if "private_mb" in header:
+                    self.private_mb = header["private_mb"]
                     continue
-                return self._receive(message)
+                numbers = (header["seconds"], header["peak_mb"], header["measured"])
+                return Answer(Status(header["status"]), *numbers, data)
         except _DEAD:
             raise WorkerDied(self._describe_end()) from None
         # A child of the worker may hold the pipe open after the worker itself has died.
@@ -93,9 +96,13 @@ class Worker:
             raise WorkerDied(self._describe_end())
         return None
 
-    def _receive(self, message: dict[str, Any]) -> Answer:
-        numbers = (message["seconds"], message["peak_mb"], message["measured"])
-        return Answer(Status(message["status"]), *numbers, self._pipe.recv_bytes())
+    @property
+    def stalled(self) -> float:
+        """Seconds since the last byte of an answer that has begun; 0 where none has."""
+        received, now = self._channel.received, time.monotonic()
+        if not self._channel.in_message or received != self._heard[0]:
+            self._heard = (received, now)
+        return now - self._heard[1]
 
     def _describe_end(self) -> str:
         # A closed pipe is seen a moment before the process itself is gone.
@@ -114,8 +121,10 @@ class Worker:
             except (ProcessLookupError, PermissionError):
                 # Not yet the leader of its own group.
                 self._process.kill()
-        self._process.join()
-        self._process.close()
+        self._process.join(timeout=_BURIAL_SECONDS)
+        # What hangs in the kernel itself cannot be ended; the sweep does not hang with it.
+        if self._process.exitcode is not None:
+            self._process.close()
         self._pipe.close()
 
 
