@@ -8,6 +8,7 @@ import pytest
 from leakscope.audits import Config, make_plan, parse_config, run_campaign, self_check
 from leakscope.audits import run as run_module
 from leakscope.errors import InconclusiveError, MissingDataError, UsageError
+from leakscope.files import unpack_tensors
 
 SMALL = {
     "title": "small <script>alert(1)</script>",
@@ -103,17 +104,27 @@ def test_hidden_images_are_not_even_stored(tmp_path: Path) -> None:
     config = parse_config({**SMALL, "attacks": ["fc-inversion"], "defences": ["none"], "utility": None, "workers": 1})
     run_campaign(config, tmp_path / "run", quiet=True, show_images=False)
     assert "data:image/png" not in (tmp_path / "run" / "report.html").read_text()
-    stored = next((tmp_path / "run" / "cells").iterdir()).read_bytes()
-    assert b"truth" not in stored
+    stored = next((tmp_path / "run" / "cells").iterdir())
+    assert unpack_tensors(stored.read_bytes(), name=stored.name)[0] == {}
 
 
-def test_the_gate_exits_1_above_and_0_below(finished: Path) -> None:
+def test_status_line_and_exit_code_are_one_decision(finished: Path) -> None:
     found = run_campaign(parse_config(SMALL), finished, quiet=True, command="leakscope audit")
-    assert found.exit_code == 0
-    found.summary.config["fail_above"] = 30.0
-    assert found.exit_code == 1
-    found.summary.config["fail_above"] = 200.0
-    assert found.exit_code == 0
+    judged = found.summary.verdict
+    assert (found.exit_code, judged.exit_code, judged.status) == (0, 0, "leak")
+    assert judged.line.startswith(f"LEAK: {judged.worst.psnr:.1f} dB > 20 dB (worst of 2 private examples; 2 above")
+    assert "no gate was set" in judged.line
+
+
+@pytest.mark.parametrize(("above", "code", "head"), [(30.0, 1, "FAILED"), (200.0, 0, "PASSED")])
+def test_the_report_follows_the_gate(tmp_path: Path, above: float, code: int, head: str) -> None:
+    small = {**SMALL, "attacks": ["fc-inversion"], "defences": ["none"], "utility": None, "workers": 1}
+    found = run_campaign(parse_config({**small, "fail_above": above}), tmp_path / "run", quiet=True)
+    assert found.exit_code == code
+    assert found.summary.threshold_psnr == above
+    assert found.summary.verdict.status == {0: "within", 1: "leak"}[code]
+    assert found.summary.verdict.line.startswith(f"{head}: ")
+    assert "no gate was set" not in found.summary.verdict.line
 
 
 def test_the_self_check_passes_here() -> None:

@@ -9,11 +9,13 @@ from leakscope import rng as random
 from leakscope.attacks.fc_inversion import FCInversion, fc_inversion
 from leakscope.attacks.idlg import idlg
 from leakscope.audits.cell import run_cell
+from leakscope.audits.findings import attack_findings
 from leakscope.defence import ClientHooks, Defence
 from leakscope.defences.noise import gaussian_noise
 from leakscope.defences.prune import prune
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
 from leakscope.registry import get_attack
+from leakscope.report import CellRecord, verdict
 from leakscope.types import LocalTraining, SealedUpdate, Status
 from tiny import batch_of, convolutional, dense
 
@@ -93,8 +95,51 @@ class Failing(FCInversion):
 
 def test_one_failed_victim_makes_the_cell_no_evidence():
     victims = [batch_of([1]), batch_of([2], seed=1)]
-    assert run_cell(dense(), victims, Failing(statuses=(Status.OK, Status.OK))).status is Status.OK
-    assert run_cell(dense(), victims, Failing(statuses=(Status.OK, Status.DIVERGED))).status is Status.DIVERGED
+    for last in (Status.OK, Status.DIVERGED, Status.UNFINISHED):
+        attack = Failing(statuses=(Status.OK, last))
+        assert run_cell(dense(), victims, attack, prior_alone=False).status is last
+
+
+@dataclass(frozen=True)
+class Elsewhere(FCInversion):
+    """Returns something that has nothing to do with the update, and calls it a success."""
+
+    def _reconstruct(self, seen, seed, watch):
+        found = super()._reconstruct(seen, seed, watch)
+        noise = random.uniform(tuple(found.inputs.shape), random.generator(seed, "elsewhere"), like=found.inputs)
+        return replace(found, inputs=noise)
+
+
+def test_a_result_that_explains_less_than_the_truth_does_is_no_evidence():
+    result = run_cell(dense(), batch_of([1]), Elsewhere(), prior_alone=False)
+    (fit,) = result.fits
+    assert fit.truth == pytest.approx(1.0)
+    assert fit.explained < fit.unrelated
+    assert result.status is Status.UNEXPLAINED
+
+
+def test_a_result_that_explains_all_that_the_truth_does_is_evidence_under_a_defence():
+    """Noise that drowns the update is protection, not a wrong description of it."""
+    result = run_cell(dense(), batch_of([1]), fc_inversion(), defence=gaussian_noise(10.0), prior_alone=False)
+    (fit,) = result.fits
+    assert fit.truth is not None
+    assert fit.truth < 0.1
+    assert result.status is Status.OK
+
+
+def test_five_steps_of_an_attack_give_no_grade_a():
+    """It gave "Grade A: no more than a guess" and exit code 0."""
+    result = run_cell(convolutional(), batch_of([1]), get_attack("inverting-gradients", steps=5))
+    findings = attack_findings(result, paper="")
+    names = {"key": "0", "model": "tiny", "data": "noise", "attack": "inverting-gradients", "defence": "none"}
+    record = CellRecord.model_validate(
+        findings.model_dump() | names | {"scenario": "C", "seed": 0, "status": str(result.status)}
+    )
+    judged = verdict([record], 20.0)
+    assert float(result.scores.psnr) < 20
+    assert result.status is Status.UNFINISHED
+    assert (judged.status, judged.exit_code) == ("inconclusive", 3)
+    assert judged.grade in "?DEF", "what it rebuilt may be proof, what it did not shows nothing"
 
 
 def test_an_attack_without_lockstep_gets_a_seed_of_its_own_for_every_victim():
@@ -106,7 +151,7 @@ def test_an_attack_without_lockstep_gets_a_seed_of_its_own_for_every_victim():
             seeds.append(seed)
             return super()._reconstruct(seen, seed, watch)
 
-    run_cell(dense(), [batch_of([1]), batch_of([2])], Recording(), seed=4)
+    run_cell(dense(), [batch_of([1]), batch_of([2])], Recording(), seed=4, prior_alone=False)
     assert seeds == [random.child_seed(4, "victim", 0), random.child_seed(4, "victim", 1)]
 
 

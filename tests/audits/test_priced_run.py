@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from leakscope.audits import CampaignResult, Plan, parse_config, price_campaign, run_campaign
+from leakscope.audits import Bill, CampaignResult, Plan, parse_config, price_campaign, run_campaign
 from leakscope.audits import budget as budget_module
 from leakscope.audits import run as run_module
 from leakscope.audits.plan import fit_plan, make_plan
@@ -70,10 +71,10 @@ def finished(stopped: CampaignResult) -> CampaignResult:
     return run_campaign(parse_config(TINY), stopped.directory, quiet=True)
 
 
-def test_a_run_that_is_out_of_time_says_so_and_is_no_verdict(stopped: CampaignResult) -> None:
+def test_a_run_that_is_out_of_time_says_so_and_what_it_found_counts(stopped: CampaignResult) -> None:
     assert stopped.sweep.out_of_time
-    assert stopped.exit_code == 3
-    assert stopped.summary.verdict.status == "inconclusive"
+    assert stopped.exit_code == 3, "the run is not done"
+    assert stopped.summary.verdict.status == "leak"
     assert stopped.summary.budget.unfinished == 9
     first, *others = stopped.summary.cells
     assert (first.attack, first.status) == ("fc-inversion", "ok")
@@ -182,7 +183,41 @@ def test_workers_below_one_are_refused_before_any_work(
     assert not (tmp_path / "run").exists()
 
 
-def test_real_sample_runs_price_every_kind() -> None:
+def test_a_dry_run_samples_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float | None] = []
+
+    def price(plan: Plan, *, workers: int, seconds: float | None = None) -> PriceList:
+        told.append(seconds)
+        return PriceList({}, 0, 0.0, 0.0)
+
+    monkeypatch.setattr(run_module, "price_cells", price)
+    price_campaign(parse_config({**TINY, "budget": None}))
+    assert told == [45.0]
+
+
+def _check_overhead(bill: Bill) -> None:
+    """Nothing of it is zero: a run starts, checks itself, starts processes and writes a report."""
+    found = bill.overhead
+    assert found.start > 0
+    assert 0.3 <= found.check < 3.0, "as long as the self-check took"
+    assert found.workers > 0.2, "no process imports torch faster"
+    assert found.report == pytest.approx(1.0 + 0.005 * len(bill.plan.cells))
+    assert bill.to_dict()["totals"]["overhead"]["seconds"] == pytest.approx(
+        found.start + found.check + found.workers + found.report
+    )
+    assert bill.at_most - bill.seconds == pytest.approx(
+        sum(line.at_most for line in bill.lines) - sum(line.seconds for line in bill.lines)
+    ), "overhead is paid once in both"
+
+
+def test_real_sample_runs_price_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_slowly() -> SelfCheck:
+        time.sleep(0.3)
+        return SelfCheck(name="planted image", psnr=60.0, passed=True)
+
+    monkeypatch.setattr(run_module, "require_self_check", check_slowly)
+    # On a machine that is busy with other tests, some would be assumed and not sampled.
+    monkeypatch.setattr(run_module, "_MOST_SAMPLE_SECONDS", None)
     bill = price_campaign(parse_config({**TINY, "budget": None, "utility": {"rounds": 50}}))
     long, refused, closed, strong, training = bill.lines
     assert bill.prices.groups == 9, (
@@ -198,7 +233,8 @@ def test_real_sample_runs_price_every_kind() -> None:
     assert refused.at_most == 0
     assert training.steps == 50
     assert training.seconds_per_cell > 0
-    assert bill.seconds == pytest.approx(sum(line.seconds for line in bill.lines))
+    assert bill.seconds == pytest.approx(bill.overhead.seconds + sum(line.seconds for line in bill.lines))
+    _check_overhead(bill)
     assert 50 < bill.mb < 5_000
     assert json.loads(json.dumps(bill.to_dict()))["totals"]["attack_cells"] == 10
 

@@ -104,7 +104,7 @@ def test_what_leaked_is_told_even_where_the_whole_update_is_inconclusive():
 def test_a_weak_attack_on_a_real_update_is_inconclusive():
     given = smallest_problem()
     profile = leakage_profile(given.model, given.batch, inverting_gradients(steps=3), views=["alone"])
-    assert profile.everything.status is Status.OK
+    assert profile.everything.status is Status.UNFINISHED
     assert (profile.everything.psnr or 0.0) < profile.baseline + MARGIN_DB
     assert profile.verdict().startswith("Inconclusive")
 
@@ -149,6 +149,20 @@ def test_a_reconstruction_that_is_not_finite_is_no_evidence():
     profile = leakage_profile(given.model, given.batch, Broken(), views=["without"])
     assert profile.everything.psnr is None
     assert profile.everything.status is Status.NAN
+
+
+@pytest.mark.parametrize("status", [Status.UNFINISHED, Status.DIVERGED])
+def test_what_a_failed_attack_rebuilt_from_a_layer_leaks_all_the_same(status: Status):
+    given = smallest_problem()
+
+    class Hasty(type(fc_inversion())):
+        def _reconstruct(self, seen: Observation, seed: int, watch: object) -> Reconstruction:
+            return replace(super()._reconstruct(seen, seed, None), status=status)
+
+    profile = leakage_profile(given.model, given.batch, Hasty(), views=["alone"])
+    assert profile.everything.status is status
+    assert profile.above(profile.everything)
+    assert profile.leaking()
 
 
 def test_the_layers_held_back_are_not_the_reason_an_attack_diverged():

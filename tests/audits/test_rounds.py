@@ -100,7 +100,7 @@ class Keeper(Attack):
 
 def test_a_malicious_server_sees_history_and_keeps_a_secret_for_every_round():
     attack = Keeper()
-    ls.audit(dense(), batch_of([1]), attack)
+    ls.audit(dense(), batch_of([1]), attack, prior_alone=False)
     shape = (1, 6, 6)
     assert attack.shown[:3] == [(0, 0, shape, 4), (1, 1, shape, 4), (2, 2, shape, 4)]
     assert attack.shown[3:] == [("round 2", ["round 0", "round 1"])]

@@ -13,8 +13,9 @@ from leakscope.defence import Defence
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.observation.scenario import Scenario
 from leakscope.registry import as_defence, attack_from_spec
+from leakscope.report.grades import find_worst
 from leakscope.tasks import Task
-from leakscope.types import AuditResult, Batch, LocalTraining, Loss, Status
+from leakscope.types import AuditResult, Batch, LocalTraining, Loss, Scores, Status
 
 
 def audit(
@@ -31,6 +32,8 @@ def audit(
     loss: Loss | None = None,
     rounds: int | None = None,
     with_lpips: bool = False,
+    public: Batch | None = None,
+    prior_alone: bool = True,
 ) -> AuditResult:
     """One cell, with attack and defence by name or value; see `leakscope.audits.cell.run_cell`.
 
@@ -54,6 +57,8 @@ def audit(
             loss=loss,
             rounds=rounds,
             with_lpips=with_lpips,
+            public=public,
+            prior_alone=prior_alone,
         )
 
     result = run(chosen)
@@ -72,6 +77,11 @@ def _with_stronger(result: AuditResult, specs: Sequence[str], run: Callable[[Att
             notes.append(f"{named} was refused: {refusal}")
             continue
         also.append(other)
-        worst = "no result" if other.scores is None else f"{float(other.scores.psnr.max()):.1f} dB at worst"
+        worst = "no result" if other.scores is None else f"{_worst_psnr(other.scores, other):.1f} dB at worst"
         notes.append(f"{named} was run too: {other.status}, {worst}")
     return replace(result, also=tuple(also), notes=tuple(notes))
+
+
+def _worst_psnr(scores: Scores, result: AuditResult) -> float:
+    baseline = None if result.baseline_psnr is None else result.baseline_psnr.tolist()
+    return float(scores.psnr[find_worst(scores.psnr.tolist(), ssim=scores.ssim.tolist(), baseline=baseline) or 0])

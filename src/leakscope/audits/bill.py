@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from leakscope.audits.config import Planned, PlannedAttack
+from leakscope.audits.overhead import Overhead
 from leakscope.audits.plan import Plan
 from leakscope.audits.price import Price, PriceList
 from leakscope.audits.specs import CellSpec
@@ -64,6 +66,7 @@ class Bill:
     workers: int
     budget: float | None = None
     planned: Planned | None = None
+    overhead: Overhead = field(default_factory=Overhead)
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -75,13 +78,13 @@ class Bill:
 
     @property
     def seconds(self) -> float:
-        """Wall time when no attack stops early or is tried again."""
-        return self._wall_seconds([_cost(cell, self.prices)[0] for cell in self.plan.cells])
+        """Wall time of the whole run when no attack stops early or is tried again."""
+        return self.overhead.seconds + self._wall_seconds([_cost(cell, self.prices)[0] for cell in self.plan.cells])
 
     @property
     def at_most(self) -> float:
-        """Wall time when every retry is used."""
-        return self._wall_seconds([_cost(cell, self.prices)[1] for cell in self.plan.cells])
+        """Wall time of the whole run when every retry is used."""
+        return self.overhead.seconds + self._wall_seconds([_cost(cell, self.prices)[1] for cell in self.plan.cells])
 
     @property
     def mb(self) -> float:
@@ -100,6 +103,7 @@ class Bill:
                 "workers": self.workers,
                 "seconds": self.seconds,
                 "at_most_seconds": self.at_most,
+                "overhead": self.overhead.to_dict(),
                 "mb": self.mb,
                 "kinds": self.prices.groups,
                 "probe_seconds": self.prices.seconds,
@@ -133,6 +137,6 @@ def _collect_notes(prices: Sequence[Price]) -> tuple[str, ...]:
     """Why cells cost nothing, and where a price is not a measurement; each reason once, with how often."""
     texts = [f"{price.status}: {price.note}" if not price.costs else price.note for price in prices if price.note]
     return tuple(
-        text if texts.count(text) == len(prices) else f"{texts.count(text)} of {len(prices)} cells {text}"
-        for text in dict.fromkeys(texts)
+        text if count == len(prices) else f"{count} of {len(prices)} cells {text}"
+        for text, count in Counter(texts).items()
     )

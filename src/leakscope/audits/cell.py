@@ -6,7 +6,7 @@ This is the only place, with `score`, that holds both the observation and the pr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,12 +14,24 @@ from torch import Tensor, nn
 
 from leakscope import rng as random
 from leakscope.attack import Attack
+from leakscope.audits.nulls import (
+    GUESS,
+    PRIOR,
+    PUBLIC,
+    RANDOM_TOKENS,
+    draw_unrelated,
+    drop_copies,
+    find_nearest,
+    take_best,
+)
 from leakscope.audits.rounds import Federation, Round, play
 from leakscope.client import ClientRun
 from leakscope.defence import Defence
-from leakscope.errors import UsageError
-from leakscope.metrics import guess_baseline, score, score_trained
+from leakscope.errors import LeakscopeError, UnsuitableError, UsageError
+from leakscope.explanation import explained_by, judge_with_truth
+from leakscope.metrics import guess_baseline, guess_tokens, score, score_trained
 from leakscope.observation.scenario import Scenario, get_scenario
+from leakscope.report.grades import find_worst
 from leakscope.tasks import Task
 from leakscope.types import (
     AuditResult,
@@ -48,6 +60,8 @@ def run_cell(
     rounds: int | None = None,
     with_lpips: bool = False,
     limited: Callable[[Attack], Attack] | None = None,
+    public: Batch | None = None,
+    prior_alone: bool = True,
 ) -> AuditResult:
     """Attack what clients with `batches` would share, and score what came back.
 
@@ -55,6 +69,9 @@ def run_cell(
     knows the defence. `limited` changes the attack that runs, after a defence has adapted it: a
     limit set before could be undone by what the attacker knows. `rounds` is by default what the attack
     needs. The model is not modified.
+
+    `public` are examples like the private ones that are nobody's secret: they make null baselines and are never shown
+    to the attack. `prior_alone` attacks the update of something else as well, at the price of one more victim.
     """
     victims = (batches,) if isinstance(batches, Batch) else tuple(batches)
     if not victims:
@@ -82,7 +99,10 @@ def run_cell(
         rounds=len(played),
         server="malicious" if chosen.is_malicious else "honest",
     )
-    return result if rows is None else _score(result, rows, with_lpips=with_lpips, seconds=time.perf_counter() - began)
+    if rows is None:
+        return result
+    nulls = _measure_nulls(federation, chosen, rows, public=public, prior_alone=prior_alone)
+    return _score(result, rows, nulls=nulls, with_lpips=with_lpips, seconds=time.perf_counter() - began)
 
 
 @dataclass(frozen=True)
@@ -93,6 +113,14 @@ class _Row:
     victim: Batch
     run: ClientRun
     place: int
+
+
+@dataclass(frozen=True)
+class _Nulls:
+    """What is reached without the update, by name, and what must be said of it."""
+
+    baselines: Mapping[str, Tensor]
+    notes: tuple[str, ...] = ()
 
 
 def _count_rounds(given: int | None, attack: Attack) -> int:
@@ -111,31 +139,82 @@ def _attack(attack: Attack, played: Sequence[Round], victims: Sequence[Batch], s
     rows = []
     for number, one in enumerate(played[-1:] if together else played):
         own = seed if number == 0 else random.child_seed(seed, "round", number)
-        found = attack.reconstruct(list[Observation](one.seen), own)
+        # The audit made these updates itself: their description is right.
+        found = attack.reconstruct(list[Observation](one.seen), own, diagnosing=False)
         rows += [
-            _Row(each, victim, run, place)
-            for place, (each, victim, run) in enumerate(zip(found, victims, one.runs, strict=True))
+            _Row(_judge(each, seen, run.trained or (victim,)), victim, run, place)
+            for place, (each, victim, run, seen) in enumerate(zip(found, victims, one.runs, one.seen, strict=True))
         ]
     return rows
 
 
-def _score(result: AuditResult, rows: Sequence[_Row], *, with_lpips: bool, seconds: float) -> AuditResult:
+def _judge(found: Reconstruction, seen: Observation, trained: Sequence[Batch]) -> Reconstruction:
+    """The reconstruction with what the truth explains of the update, and the status that follows from it."""
+    if found.fit is None:
+        return found
+    try:
+        # A defence may change the pictures of every pass: the one that explains most stands for all.
+        truth = max(explained_by(seen, batch.inputs, batch.targets)[0] for batch in trained)
+    except LeakscopeError:
+        return found
+    fit = replace(found.fit, truth=truth)
+    return replace(found, fit=fit, status=judge_with_truth(found.status, fit))
+
+
+def _measure_nulls(
+    federation: Federation, attack: Attack, rows: Sequence[_Row], *, public: Batch | None, prior_alone: bool
+) -> _Nulls:
+    seed, victims = federation.seed, federation.victims
+    words = next((row.found.vocabulary for row in rows if row.found.vocabulary is not None), None)
+    if words is not None:
+        return _Nulls({RANDOM_TOKENS: torch.cat([guess_tokens(row.victim, words) for row in rows])}, ())
+    found = {GUESS: [guess_baseline(row.victim, seed=random.child_seed(seed, "guess", row.place)) for row in rows]}
+    others, notes = None if public is None else drop_copies(public, victims), []
+    if others is not None:
+        found[PUBLIC] = [find_nearest(row.victim, others) for row in rows]
+    if prior_alone:
+        try:
+            wrong = _attack_unrelated(federation, attack, others)
+            found[PRIOR] = [score(wrong, row.victim, metrics=("psnr",)).psnr for row in rows]
+        except LeakscopeError as reason:
+            notes.append(f"what the attack reaches on an unrelated update could not be measured: {reason}")
+    return _Nulls({name: torch.cat(values) for name, values in found.items()}, tuple(notes))
+
+
+def _attack_unrelated(federation: Federation, attack: Attack, public: Batch | None) -> Reconstruction:
+    """The same attack, with the same seed, on the update of examples that have nothing to do with the victims."""
+    like = federation.victims[0]
+    if not like.inputs.is_floating_point():
+        raise UnsuitableError("inputs are no floating-point numbers, so there is nothing to draw at random")
+    unrelated = draw_unrelated(like, public, seed=random.child_seed(federation.seed, "unrelated"))
+    played = play(replace(federation, victims=(unrelated,)), attack)
+    return _attack(attack, played, [unrelated], federation.seed)[0].found
+
+
+def _score(
+    result: AuditResult, rows: Sequence[_Row], *, nulls: _Nulls, with_lpips: bool, seconds: float
+) -> AuditResult:
     scores = [score(row.found, row.victim, with_lpips=with_lpips) for row in rows]
     trained = [score_trained(row.found, row.victim, row.run.trained) for row in rows if row.run.trained]
-    worst = max(range(len(rows)), key=lambda i: float(scores[i].psnr.max()))
-    guesses = [guess_baseline(row.victim, seed=random.child_seed(result.seed, "guess", row.place)) for row in rows]
+    joint, best = Scores.join(scores), take_best(nulls.baselines)
+    owners = [row for row in rows for _ in range(len(row.victim))]
+    ssim = joint.metrics.get("ssim")
+    worst = find_worst(joint.leading.tolist(), ssim=None if ssim is None else ssim.tolist(), baseline=best.tolist())
+    notes = [*(note for row in rows for note in row.found.notes), *nulls.notes]
     return replace(
         result,
-        scores=Scores.join(scores),
+        scores=joint,
         trained_scores=Scores.join(trained) if len(trained) == len(rows) else None,
         loss=max(row.found.loss for row in rows),
-        baseline_psnr=torch.cat(guesses),
-        history=rows[worst].found.history,
+        baseline_psnr=best if "psnr" in joint.metrics else None,
+        baselines=nulls.baselines,
+        fits=tuple(row.found.fit for row in rows if row.found.fit is not None),
+        history=owners[worst or 0].found.history,
         evaluations=sum(row.found.evaluations for row in rows),
         seconds=seconds,
         reconstruction=torch.cat([_pair(row, one) for row, one in zip(rows, scores, strict=True)]),
         truth=torch.cat([row.victim.inputs for row in rows]),
-        notes=tuple(dict.fromkeys(note for row in rows for note in row.found.notes)),
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 

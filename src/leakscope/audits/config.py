@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from leakscope import catalogue
 from leakscope.audits.durations import parse_duration
-from leakscope.data.own import is_function
+from leakscope.catalogue import parse_spec, split_chain
 from leakscope.errors import BadInputError, UsageError, suggest
-from leakscope.registry import parse_spec, split_chain
-from leakscope.report.schema import Planned, PlannedAttack, Positive, Settings
-from leakscope.types import LocalTraining
+from leakscope.local_training import LocalTraining
+from leakscope.settings import Planned, PlannedAttack, Positive, Settings
 from leakscope.user_code import is_code
+from leakscope.yaml_reader import read_yaml
 
 __all__ = ["AccuracyTraining", "Config", "Planned", "PlannedAttack", "json_schema", "load_config", "parse_config"]
 
-_LARGEST_CONFIG = 1_000_000
+# In either case, as people write them.
+ScenarioLetter = Annotated[
+    Literal["A", "B", "C", "D", "E"],
+    BeforeValidator(lambda name: name.upper() if isinstance(name, str) else name),
+]
+DEFAULT_ATTACKS = ("fc-inversion", "inverting-gradients")
+# The strongest measured where batch normalisation uses stored statistics and nothing was trained yet; on a trained
+# network the others are stronger, see docs/papers/agic.md.
+RESIDUAL_ATTACKS = (*DEFAULT_ATTACKS, "agic:schedule=held")
 Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=float | str)]
+
+
+def _parse_timeout(value: object) -> object:
+    """Seconds of a length of time; 0, or the word none, is no limit."""
+    off = _is_none(value) or (value == 0 and not isinstance(value, bool))
+    return 0.0 if off else parse_duration(value)
+
+
+def _parse_memory(value: object) -> object:
+    return 0 if _is_none(value) else value
+
+
+def _is_none(value: object) -> bool:
+    return isinstance(value, str) and value.strip().lower() in ("none", "0")
+
+
+TimeLimit = Annotated[float, BeforeValidator(_parse_timeout, json_schema_input_type=float | str)]
+MemoryLimit = Annotated[int, Field(ge=0), BeforeValidator(_parse_memory, json_schema_input_type=int | str)]
 
 
 class AccuracyTraining(Settings):
@@ -39,13 +67,14 @@ class Config(Settings):
     """A grid: models × data × attacks × defences × scenarios × seeds.
 
     Attacks and defences are specs such as `prune:fraction=0.9`; defences may be chained with
-    `+`. `fail_above` turns the audit into a gate: exit code 1 when an undefended example comes
-    back above that many decibels. `local` is how a client trains before it shares; without it one
-    gradient is shared. `rounds` is how often the server asks the same clients, by default as often as
-    an attack needs. `size` is a side, or height and width. `bounds`, `normalise` and `classes` are as on
-    the command line. `budget` is wall time
-    to split over the cells; `planned` is what it came to, written by the run itself so that continuing
-    it uses the same numbers.
+    `+`. `fail_above` is the gate that status and exit code follow: failed when an undefended example comes
+    back above that many decibels; where it is not given, `threshold_psnr` is. `local` is how a client trains
+    before it shares; without it one gradient is shared. `rounds` is how often the server asks the same
+    clients, by default as often as an attack needs. Residual networks (`resnet…`) with stored statistics are
+    attacked by `agic:schedule=held` too, unless `attacks` are named. `size` is a side, or height and width. `bounds`,
+    `normalise` and `classes` are as on the command line. `timeout` (of one cell) and `memory_mb` (of all workers)
+    are 0 for no limit; without them `leakscope.audits.limits` chooses. `budget` is wall time to split over the cells;
+    `planned` is what it came to, written by the run itself so that continuing it uses the same numbers.
     """
 
     title: str = "Leakage audit"
@@ -61,10 +90,10 @@ class Config(Settings):
     split: Literal["train", "test", "all"] = "test"
     victims: Positive = 4
     batch_size: Positive = 1
-    attacks: tuple[str, ...] = ("fc-inversion", "inverting-gradients")
+    attacks: tuple[str, ...] = DEFAULT_ATTACKS
     defences: tuple[str, ...] = ("none",)
     adaptive: bool = True
-    scenarios: tuple[Literal["A", "B", "C", "D", "E"], ...] = ("C",)
+    scenarios: tuple[ScenarioLetter, ...] = ("C",)
     seeds: tuple[int, ...] = (0,)
     local: LocalTraining | None = None
     rounds: Positive | None = None
@@ -74,33 +103,47 @@ class Config(Settings):
     lpips: bool = False
     show_images: bool | None = None
     workers: Positive | None = None
-    timeout: float | None = Field(default=None, gt=0)
+    timeout: TimeLimit | None = None
+    memory_mb: MemoryLimit | None = None
     budget: Duration | None = None
     planned: Planned | None = None
 
+    @property
+    def gate(self) -> float:
+        """PSNR in dB above which an undefended example fails the audit: `fail_above`, else `threshold_psnr`."""
+        return self.threshold_psnr if self.fail_above is None else self.fail_above
 
-def load_config(path: str | Path, *, allow_code: bool = False) -> Config:
+    @property
+    def has_gate(self) -> bool:
+        """Whether the user set a gate: without one a leak is a finding, and no reason to fail."""
+        return self.fail_above is not None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _attack_residual_networks(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "attacks" in values or values.get("mode") == "train":
+            return values
+        models = values.get("models")
+        named = models if isinstance(models, list | tuple) else ()
+        residual = any(isinstance(name, str) and name.startswith("resnet") for name in named)
+        return {**values, "attacks": RESIDUAL_ATTACKS} if residual else values
+
+
+def load_config(path: str | Path, *, allow_code: bool = False, checking: bool = True) -> Config:
     """Read a YAML file; a misspelt key is an error that names the nearest right one.
 
     A file may come from anyone: code in it is refused, unless `allow_code` says that leakscope wrote it.
+    Without `checking` names are only compared: a run folder keeps the names of private data, not where they are.
     """
-    file = Path(path)
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        raise BadInputError(f"cannot read the configuration {file}: {error.strerror}; check the path") from error
-    if len(text) > _LARGEST_CONFIG:
-        raise BadInputError(f"the configuration {file} has {len(text)} bytes; expected at most {_LARGEST_CONFIG}")
-    try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise BadInputError(f"{file} is not valid YAML: {_first_line(error)}") from error
+    found = read_yaml(path)
     if not isinstance(found, dict):
-        raise BadInputError(f"{file} must hold a mapping of settings, got {type(found).__name__}")
-    return parse_config(found, source=str(file), allow_code=allow_code)
+        raise BadInputError(f"{path} must hold a mapping of settings, got {type(found).__name__}")
+    return parse_config(found, source=str(path), allow_code=allow_code, checking=checking)
 
 
-def parse_config(values: dict[str, Any], *, source: str = "the configuration", allow_code: bool = False) -> Config:
+def parse_config(
+    values: dict[str, Any], *, source: str = "the configuration", allow_code: bool = False, checking: bool = True
+) -> Config:
     """Check settings against the schema.
 
     Args:
@@ -108,6 +151,7 @@ def parse_config(values: dict[str, Any], *, source: str = "the configuration", a
         source: Where they come from, for messages.
         allow_code: Whether models, data, attacks and defences may be `package.module:function`: only where the
             user wrote them, on the command line or in a program, and never a file.
+        checking: Whether names and options must be known.
     """
     for key in values:
         if key not in Config.model_fields:
@@ -123,12 +167,43 @@ def parse_config(values: dict[str, Any], *, source: str = "the configuration", a
         raise UsageError(f"{source}: {where}: {text}") from error
     if not allow_code:
         _refuse_code(config, source)
+    if checking:
+        check_config(config, source=source)
     return config
+
+
+def check_config(config: Config, *, source: str = "the configuration") -> None:
+    """Refuse names, options and numbers that cannot work; all that can be told without importing torch."""
+    for name in config.models:
+        catalogue.check_network(name)
+    for name in config.data:
+        catalogue.check_data(name)
+    for spec in config.attacks:
+        catalogue.check_spec("attack", spec)
+    for spec in config.defences:
+        catalogue.check_spec("defence", spec)
+    catalogue.refuse_non_finite(f"{source}: model_options", config.model_options)
+
+
+def check_before_torch(config: Config, *, workers: int | None = None) -> None:
+    """Refuse what a run would refuse after it has imported everything: processes, files that are not there."""
+    check_workers(workers)
+    for axis in ("models", "data", "attacks", "defences", "scenarios", "seeds"):
+        if not config.model_dump(include={axis})[axis]:
+            raise UsageError(f"the configuration names no {axis}; expected at least one")
+    if config.weights is not None and not os.path.lexists(config.weights):
+        raise BadInputError(f"cannot read the weights {config.weights}: {os.strerror(errno.ENOENT)}; check the path")
+
+
+def check_workers(workers: int | None) -> None:
+    """Refuse a number of processes below 1."""
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers must be ≥ 1, got {workers}; leave it out for one per core")
 
 
 def _refuse_code(config: Config, source: str) -> None:
     named = [("model", name) for name in config.models if is_code(name)]
-    named += [("data", name) for name in config.data if is_function(name)]
+    named += [("data", name) for name in config.data if catalogue.is_data_code(name)]
     named += [("attack", spec) for spec in config.attacks if names_code(spec)]
     named += [("defence", spec) for spec in config.defences if names_code(spec)]
     for option, name in named:
@@ -155,10 +230,3 @@ def _hint(error: ErrorDetails) -> str:
 def json_schema() -> dict[str, Any]:
     """The schema for editors."""
     return Config.model_json_schema()
-
-
-def _first_line(error: Exception) -> str:
-    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-    where = f" in line {mark.line + 1}" if mark is not None else ""
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return text + where

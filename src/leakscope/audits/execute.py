@@ -4,43 +4,67 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from leakscope.attack import Attack, Effort
 from leakscope.audits.cell import run_cell
+from leakscope.audits.findings import attack_findings, number
+from leakscope.audits.inputs import Inputs, changed
+from leakscope.audits.nulls import PUBLIC_PICTURES
+from leakscope.audits.own_code import hash_specs
+from leakscope.audits.read_files import hash_option_files
+from leakscope.audits.software import software
 from leakscope.audits.specs import AttackCellSpec, TrainingCellSpec, parse_cell_spec
 from leakscope.audits.subject import Subject
 from leakscope.errors import KnowledgeError, UnsuitableError
-from leakscope.federated import measure_utility
-from leakscope.metrics import summarise
+from leakscope.federated import Utility, measure_utility
 from leakscope.registry import attack_from_spec, defence_from_spec
-from leakscope.report.schema import AttackFindings, MetricStats, PlannedAttack, TrainingFindings
+from leakscope.report.schema import PlannedAttack, TrainingFindings
 from leakscope.runner import CellOutcome
-from leakscope.types import AuditResult, Scores, Status
+from leakscope.runner.limits import is_exhaustion
+from leakscope.runner.worker import failure_of
+from leakscope.types import AuditResult, Batch, Bounds, Status
 
 # Below this an optimiser has hardly left its start: the result would be noise that looks like protection.
 FEWEST_STEPS = 20
-_HISTORY_POINTS = 120
-# Of these a high value means that more was given away; of all others a low one.
-_HIGHER_IS_WORSE = ("psnr", "ssim", "label_correct")
 
 
-def execute(spec: Mapping[str, Any]) -> CellOutcome:
-    """Run an attack cell or a training cell; a refusal is an outcome, not an error."""
-    parsed = parse_cell_spec(spec)
+def execute(spec: Mapping[str, Any], *, inputs: Inputs | None = None) -> CellOutcome:
+    """Run an attack cell or a training cell; a refusal is an outcome, not an error.
+
+    `inputs` tell where the data are and what they must be; no message of theirs names a private path.
+    """
+    parsed, known = parse_cell_spec(spec), inputs or Inputs()
     try:
-        return _attack(parsed) if parsed.kind == "attack" else _training(parsed)
+        _check_unchanged(parsed)
+        subject = Subject(parsed.subject, known)
+        return _attack(parsed, subject) if parsed.kind == "attack" else _training(parsed, subject)
     except (KnowledgeError, UnsuitableError) as refusal:
-        return CellOutcome(Status.REFUSED, {"error": str(refusal)})
+        return CellOutcome(Status.REFUSED, {"error": known.redact(str(refusal))})
+    except Exception as error:
+        if is_exhaustion(error):
+            raise
+        failed = failure_of(error)
+        return replace(failed, record={**failed.record, "message": known.redact(failed.record["message"])})
 
 
-def _attack(spec: AttackCellSpec) -> CellOutcome:
-    subject = Subject(spec.subject)
+def _check_unchanged(spec: AttackCellSpec | TrainingCellSpec) -> None:
+    """Refuse to compute with other software, code or files than the cell's key names."""
+    if spec.software and spec.software != software():
+        raise changed("leakscope, or a library that it computes with,")
+    named = (spec.attack, spec.defence) if spec.kind == "attack" else (spec.defence,)
+    if hash_option_files(*named) != spec.file_hashes:
+        raise changed("a file that an option of the attack or the defence names")
+    if hash_specs(*named) != spec.code_hash:
+        raise changed("the source of an attack or a defence of your own, or what it imports,")
+
+
+def _attack(spec: AttackCellSpec, subject: Subject) -> CellOutcome:
     attack = attack_from_spec(spec.attack)
-    limit = spec.limit
+    limit, public = spec.limit, subject.public_examples(PUBLIC_PICTURES)
     victims = subject.victims(victims=spec.victims, batch_size=spec.batch_size)
     result = run_cell(
         subject.model(),
@@ -54,15 +78,18 @@ def _attack(spec: AttackCellSpec) -> CellOutcome:
         rounds=spec.rounds,
         with_lpips=spec.lpips,
         limited=None if limit is None else lambda chosen: shorten(chosen, limit),
+        public=public,
+        prior_alone=spec.prior_alone,
     )
     tensors = _pictures(result, victims[0].bounds) if spec.keep_images else {}
-    findings = attack_findings(result, paper=attack.paper)
+    notes = () if public is not None else ("no other examples of these data: no nearest public picture was measured",)
+    findings = attack_findings(replace(result, notes=(*result.notes, *notes)), paper=attack.paper)
     return CellOutcome(result.status, findings.model_dump(mode="json"), tensors, seconds=result.seconds)
 
 
-def _pictures(result: AuditResult, bounds: tuple[float, float] | None) -> dict[str, Tensor]:
+def _pictures(result: AuditResult, bounds: Bounds | None) -> dict[str, Tensor]:
     """Originals and reconstructions in [0, 1], in which the report draws; nothing where inputs are not pictures."""
-    if result.truth is None or result.reconstruction is None or result.truth.ndim != 4 or bounds is None:
+    if result.truth is None or result.reconstruction is None or result.truth.ndim != 4 or not isinstance(bounds, tuple):
         return {}
     low, high = bounds
     truth, found = (
@@ -88,52 +115,7 @@ def scale_steps(own: int, *, steps: int, of: int) -> int:
     return min(own, max(FEWEST_STEPS, math.ceil(own * steps / of)))
 
 
-def attack_findings(result: AuditResult, *, paper: str) -> AttackFindings:
-    """Every number of a cell; the same spec gives the same bytes."""
-    columns = {} if result.scores is None else _columns(result.scores)
-    if result.baseline_psnr is not None:
-        columns["baseline_psnr"] = result.baseline_psnr
-    trained = {} if result.trained_scores is None else _columns(result.trained_scores)
-    return AttackFindings(
-        attack_paper=paper,
-        n=0 if result.scores is None else len(result.scores),
-        scores={name: _values(column) for name, column in columns.items()},
-        trained_scores={name: _values(column) for name, column in trained.items()},
-        stats={name: _stats(name, column) for name, column in columns.items() if _is_summable(column)},
-        loss=number(result.loss),
-        history=thin(result.history),
-        evaluations=result.evaluations,
-        notes=list(result.notes),
-        server=result.server,
-        rounds=result.rounds,
-    )
-
-
-def _columns(scores: Scores) -> dict[str, Tensor]:
-    """One value per example for every metric that was computed."""
-    return {**scores.metrics, "label_correct": scores.label_correct}
-
-
-def _values(column: Tensor) -> list[float | bool | None]:
-    return [value if isinstance(value, bool) else number(value) for value in column.tolist()]
-
-
-def _is_summable(column: Tensor) -> bool:
-    return column.is_floating_point() and bool(torch.isfinite(column).all())
-
-
-def _stats(name: str, column: Tensor) -> MetricStats:
-    found = summarise(column, higher_is_worse=name in _HIGHER_IS_WORSE)
-    quantiles = {f"q{percent:02d}": value for percent, value in found.quantiles.items()}
-    low, high = found.ci
-    return MetricStats.model_validate(
-        {"median": found.median, "worst": found.worst, "mean": found.mean, "n": found.n, **quantiles}
-        | {"ci_low": low, "ci_high": high}
-    )
-
-
-def _training(spec: TrainingCellSpec) -> CellOutcome:
-    subject = Subject(spec.subject)
+def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
     defence = defence_from_spec(spec.defence)
     train, test = subject.training_data(examples=spec.training.examples)
     found = measure_utility(
@@ -152,18 +134,21 @@ def _training(spec: TrainingCellSpec) -> CellOutcome:
         diverged=found.diverged,
         rounds=found.rounds,
         paper="" if defence is None else defence.paper,
+        **_chance(test),
     )
-    return CellOutcome(Status.OK, findings.model_dump(mode="json"), measured={"step_seconds": found.step_seconds})
+    return CellOutcome(Status.OK, findings.model_dump(mode="json"), measured=_step_times(found))
 
 
-def number(value: float) -> float | None:
-    """A finite float, or None: JSON has no NaN."""
-    return float(value) if math.isfinite(value) else None
+def _step_times(found: Utility) -> dict[str, float]:
+    """What differs from run to run, and so stays out of the cell's file."""
+    ratio = found.step_ratio
+    times = {} if ratio is None else {"step_ratio": ratio.median, "step_low": ratio.low, "step_high": ratio.high}
+    return {"step_seconds": found.step_seconds, **times}
 
 
-def thin(history: tuple[float, ...]) -> list[float | None]:
-    """At most a page-width of points, the first and last included."""
-    if len(history) <= _HISTORY_POINTS:
-        return [number(value) for value in history]
-    places = torch.linspace(0, len(history) - 1, _HISTORY_POINTS).round().long().tolist()
-    return [number(history[place]) for place in places]
+def _chance(test: Batch) -> dict[str, Any]:
+    """What always naming the most frequent class would get, where an example has one class."""
+    if test.targets.ndim != 1:
+        return {}
+    counts = test.targets.unique(return_counts=True)[1]
+    return {"classes": len(counts), "chance": float(counts.max()) / len(test)}

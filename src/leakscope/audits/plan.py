@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from leakscope.audits.config import Config, Planned, PlannedAttack
+from leakscope.audits.inputs import DataRecord, Inputs, name_data
+from leakscope.audits.own_code import hash_specs
+from leakscope.audits.read_files import hash_file, hash_option_files
+from leakscope.audits.software import software
 from leakscope.audits.specs import NONE, AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
-from leakscope.audits.subject import Subject, hash_batch, hash_code, hash_specs
+from leakscope.audits.subject import Subject
 from leakscope.errors import BadInputError, UsageError
 from leakscope.networks import freeze, settle
 from leakscope.observation.checks import check_labels
 from leakscope.registry import attack_from_spec, defence_from_spec
-from leakscope.user_code import is_code
 
 # What the embedded sets hold is public, so their pictures may be shown.
-EMBEDDED = ("digits", "faces")
+EMBEDDED = ("digits", "faces", "sample-photos")
 
 
 @dataclass(frozen=True)
 class Plan:
     """The cells of an audit, attacks first; `left_out` are those a budget has no time for.
 
-    `untrained` says of which subjects no accuracy is measured, and why.
+    `untrained` says of which subjects no accuracy is measured, and why. `inputs` are what workers need and outputs must
+    not hold.
     """
 
     attacks: tuple[AttackCellSpec, ...]
@@ -33,6 +36,7 @@ class Plan:
     show_images: bool
     left_out: tuple[CellSpec, ...] = ()
     untrained: tuple[str, ...] = ()
+    inputs: Inputs = field(default_factory=Inputs, repr=False)
 
     @property
     def cells(self) -> tuple[CellSpec, ...]:
@@ -40,20 +44,25 @@ class Plan:
         return (*self.attacks, *self.trainings)
 
 
-def make_plan(config: Config, *, show_images: bool | None = None) -> Plan:
-    """Resolve every name once, so that a wrong one fails before any compute."""
+def make_plan(config: Config, *, show_images: bool | None = None, record: DataRecord | None = None) -> Plan:
+    """Resolve every name once, so that a wrong one fails before any compute.
+
+    `record` is what the run folder knows of its data; without one, all data are seen for the first time.
+    """
     _check_names(config)
     choice = show_images if show_images is not None else config.show_images
     show = choice if choice is not None else all(name in EMBEDDED for name in config.data)
-    checked = [_check_subject(config, model, name) for model, name in itertools.product(config.models, config.data)]
+    names = name_data(config.data)
+    inputs = Inputs(record or DataRecord.fresh(), {name: place for place, name in names.items()}, {}, config.weights)
+    found = [_check_subject(config, model, names[place], inputs) for model in config.models for place in config.data]
     if choice:
-        _check_pictures(subject for subject, _ in checked)
-    attacks = [cell for subject, _ in checked for cell in _attack_cells(config, subject.spec, show)]
-    reasons = {subject.spec.name: _why_untrained(config, subject, outputs) for subject, outputs in checked}
-    trained = [subject.spec for subject, _ in checked if reasons[subject.spec.name] is None]
-    trainings = [cell for subject in trained for cell in _training_cells(config, subject)]
-    untrained = [f"Accuracy of {name}: {reason}." for name, reason in reasons.items() if reason is not None]
-    plan = Plan(tuple(attacks), tuple(trainings), show, untrained=tuple(untrained))
+        _check_pictures(one.subject for one in found)
+    inputs = _read_data(config, found, inputs)
+    subjects = [_number_data(one, inputs) for one in found]
+    attacks = [cell for one in subjects for cell in _attack_cells(config, one.subject.spec, show)]
+    trainings = [cell for one in subjects if one.trainable for cell in _training_cells(config, one.subject.spec)]
+    untrained = [f"Accuracy of {one.subject.spec.name}: {one.untrained}." for one in subjects if one.untrained]
+    plan = Plan(tuple(attacks), tuple(trainings), show, untrained=tuple(untrained), inputs=inputs)
     return plan if config.planned is None else fit_plan(plan, config.planned)
 
 
@@ -67,6 +76,7 @@ def fit_plan(plan: Plan, planned: Planned) -> Plan:
         plan.show_images,
         tuple(cell for cell in plan.cells if cell.label in absent),
         plan.untrained,
+        plan.inputs,
     )
 
 
@@ -111,12 +121,18 @@ def _check_rounds(spec: str, rounds: int | None) -> None:
         raise UsageError(f"attack {spec!r} needs {needed} rounds, got {rounds}; leave rounds out, or give more")
 
 
-def _check_subject(config: Config, model: str, dataset: str) -> tuple[Subject, int]:
-    """The subject with its hashes, and how many outputs its network has.
+@dataclass(frozen=True)
+class _Checked:
+    """A subject that can be audited, and why no accuracy is measured on it where none is."""
 
-    All of it is built and read once here, so that what does not fit fails before any compute.
-    """
-    subject = Subject(_subject(config, model, dataset))
+    subject: Subject
+    trainable: bool
+    untrained: str | None
+
+
+def _check_subject(config: Config, model: str, dataset: str, inputs: Inputs) -> _Checked:
+    """The subject with the hash of its code; all of it is built once, so that what does not fit fails at once."""
+    subject = Subject(_subject(config, model, dataset), inputs)
     examples = subject.private_examples()
     network = subject.model()
     outputs = settle(freeze(network)[0], subject.input_shape).outputs
@@ -124,9 +140,29 @@ def _check_subject(config: Config, model: str, dataset: str) -> tuple[Subject, i
         check_labels(examples.targets, outputs)
     except BadInputError as error:
         raise UsageError(f"{subject.spec.name} cannot be audited: {error}") from error
-    code = hash_code((model, dataset), network=network if is_code(model) else None)
-    hashes = {"data_hash": hash_batch(examples), "code_hash": code}
-    return Subject(subject.spec.model_copy(update=hashes)), outputs
+    spec = subject.spec.model_copy(update={"code_hash": subject.hash_code(network)})
+    why = None if config.utility is None else subject.why_not_trained(clients=config.utility.clients, outputs=outputs)
+    why = None if why is None else inputs.redact(why)
+    return _Checked(Subject(spec, inputs), config.utility is not None and why is None, why)
+
+
+def _read_data(config: Config, checked: Iterable[_Checked], inputs: Inputs) -> Inputs:
+    """The inputs with a hash of every example that a cell will read, which workers compare with what they read."""
+    hashes: dict[str, dict[str, str]] = {}
+    for one in checked:
+        parts = hashes.setdefault(one.subject.spec.data, {})
+        if "private" not in parts:
+            parts["private"] = inputs.record.hash(one.subject.private_examples())
+        if one.trainable and config.utility is not None and "train" not in parts:
+            both = one.subject.training_data(examples=config.utility.examples)
+            parts |= {part: inputs.record.hash(batch) for part, batch in zip(("train", "test"), both, strict=True)}
+    return replace(inputs, hashes=hashes)
+
+
+def _number_data(one: _Checked, inputs: Inputs) -> _Checked:
+    spec = one.subject.spec
+    version = inputs.record.number(spec.data, inputs.join(spec.data))[0]
+    return replace(one, subject=Subject(spec.model_copy(update={"data_version": version}), inputs))
 
 
 def _check_pictures(subjects: Iterable[Subject]) -> None:
@@ -138,22 +174,17 @@ def _check_pictures(subjects: Iterable[Subject]) -> None:
             )
 
 
-def _why_untrained(config: Config, subject: Subject, outputs: int) -> str | None:
-    return None if config.utility is None else subject.why_not_trained(clients=config.utility.clients, outputs=outputs)
-
-
 def _subject(config: Config, model: str, dataset: str) -> SubjectSpec:
     return SubjectSpec(
         model=model,
         options=config.model_options.get(model, {}),
-        weights=config.weights,
-        weights_hash=None if config.weights is None else _file_hash(config.weights),
+        weights=None if config.weights is None else Path(config.weights).name,
+        weights_hash=None if config.weights is None else hash_file(config.weights),
         mode=config.mode,
         data=dataset,
         size=config.size,
         split=config.split,
         count=config.victims * config.batch_size,
-        data_hash="",
         classes=config.classes,
         normalise=config.normalise,
         bounds=config.bounds,
@@ -161,6 +192,13 @@ def _subject(config: Config, model: str, dataset: str) -> SubjectSpec:
 
 
 def _attack_cells(config: Config, subject: SubjectSpec, show: bool) -> list[AttackCellSpec]:
+    # Once for each: there may be thousands of seeds.
+    attackers = {defence: _attackers(config, defence) for defence in config.defences}
+    hashes = {
+        (attack, defence): {"code_hash": hash_specs(attack, defence), "file_hashes": hash_option_files(attack, defence)}
+        for defence, known in attackers.items()
+        for attack in dict.fromkeys(attack for attack, _ in known)
+    }
     return [
         AttackCellSpec(
             subject=subject,
@@ -175,10 +213,12 @@ def _attack_cells(config: Config, subject: SubjectSpec, show: bool) -> list[Atta
             keep_images=show,
             local=config.local,
             rounds=config.rounds,
-            code_hash=hash_specs(attack, defence),
+            prior_alone=not _borrows_prior(config, attack, defence=defence, adaptive=adaptive),
+            software=software(),
+            **hashes[attack, defence],
         )
         for scenario, seed, defence in itertools.product(config.scenarios, config.seeds, config.defences)
-        for attack, adaptive in _attackers(config, defence)
+        for attack, adaptive in attackers[defence]
     ]
 
 
@@ -187,6 +227,14 @@ def _attackers(config: Config, defence: str) -> list[tuple[str, bool]]:
     knowing = (False, True) if config.adaptive and defence != NONE else (False,)
     named = [(attack, adaptive) for attack in config.attacks for adaptive in knowing]
     return [*named, *((attack, True) for attack in strong_attacks(config, defence))]
+
+
+def _borrows_prior(config: Config, attack: str, *, defence: str, adaptive: bool) -> bool:
+    """Whether the very same attack runs without the defence too, so that what its prior gives is measured there."""
+    built, own = defence_from_spec(defence), attack_from_spec(attack)
+    if built is None or NONE not in config.defences or attack not in config.attacks:
+        return False
+    return not adaptive or built.adapt(own) == own
 
 
 def _training_cells(config: Config, subject: SubjectSpec) -> list[TrainingCellSpec]:
@@ -199,13 +247,8 @@ def _training_cells(config: Config, subject: SubjectSpec) -> list[TrainingCellSp
             training=config.utility,
             seed=config.seeds[0],
             code_hash=hash_specs(defence),
+            file_hashes=hash_option_files(defence),
+            software=software(),
         )
         for defence in dict.fromkeys((NONE, *config.defences))
     ]
-
-
-def _file_hash(path: str) -> str:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as error:
-        raise BadInputError(f"cannot read the weights {path}: {error.strerror}; check the path") from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -66,7 +68,7 @@ class PriceList:
     """The price of every cell by its label, which a shortened cell shares with the whole one.
 
     `groups` were sampled in `seconds`; `base_mb` is what a worker process needs by itself. `slowdown` is wall time over
-    processor time meanwhile, and part of every price.
+    processor time meanwhile, and part of every price. `starting` is how long the processes took to be ready.
     """
 
     prices: Mapping[str, Price]
@@ -74,6 +76,7 @@ class PriceList:
     base_mb: float
     seconds: float
     slowdown: float = 1.0
+    starting: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,9 @@ class CellGroup:
 
     @property
     def starts(self) -> int:
-        """Runs that one cell holds: victims times restarts."""
+        """Runs that one cell holds: victims, and one for the prior alone, times restarts."""
         cell = self.sample.cell
-        return cell.victims * (self.effort.restarts or 1) if cell.kind == "attack" else 1
+        return (cell.victims + cell.prior_alone) * (self.effort.restarts or 1) if cell.kind == "attack" else 1
 
     @property
     def sort(self) -> tuple[bool, bool]:
@@ -102,7 +105,7 @@ def group_cells(plan: Plan) -> list[CellGroup]:
     trained = {cell.subject.name for cell in plan.trainings}
     # A folder of pictures is slow to count: once for each subject.
     shapes = {
-        subject.name: _describe_data(Subject(subject), sizes=subject.name in trained)
+        subject.name: _describe_data(Subject(subject, plan.inputs), sizes=subject.name in trained)
         for subject in {cell.subject.name: cell.subject for cell in plan.cells}.values()
     }
     for cell in plan.cells:
@@ -128,7 +131,7 @@ def _changes_network(defence: str) -> bool:
 def what_costs(sample: Sample) -> dict[str, object]:
     """What the cost depends on: not the seed, nor which pictures there are, nor how much a defence prunes."""
     cell = sample.cell
-    own = cell.model_dump(mode="json", exclude={"subject", "seed", "keep_images", "limit", "defence"})
+    own = cell.model_dump(mode="json", exclude={"subject", "seed", "keep_images", "limit", "defence", "prior_alone"})
     data = sample.model_dump(mode="json", exclude={"cell"})
     if cell.kind == "attack":
         del data["train_size"], data["test_size"]
@@ -152,20 +155,28 @@ def price_cells(plan: Plan, *, workers: int, seconds: float | None = None) -> Pr
     ]
     with tempfile.TemporaryDirectory(prefix="leakscope-sample-") as folder:
         processes = min(workers, max(1, len(groups)))
-        found = run(samples, run_sample, Path(folder) / "run", workers=processes, timeout=patience, seconds=seconds)
-    wall, cpu = (sum(one.measured.get(name, 0.0) for one in found.finished) for name in ("wall", "cpu"))
+        execute = partial(run_sample, inputs=plan.inputs)
+        launched = time.monotonic()
+        found = run(samples, execute, Path(folder) / "run", workers=processes, timeout=patience, seconds=seconds)
+        lasted = time.monotonic() - launched
+        finished, outcomes = found.finished, list(found.outcomes)
+    if found.signal:
+        # Nothing is lost by stopping here; as if the sweep had not caught it.
+        signal.raise_signal(found.signal)
+    wall, cpu = (sum(one.measured.get(name, 0.0) for one in finished) for name in ("wall", "cpu"))
     # Other programs, or more workers than cores, make a process take longer than its own work.
     slowdown = max(1.0, wall / cpu) if cpu > 0 else 1.0
     known = [
         (group, _price(group, outcome, slowdown=slowdown, patience=patience))
-        for group, outcome in zip(groups, found.outcomes, strict=True)
+        for group, outcome in zip(groups, outcomes, strict=True)
         if outcome is not None
     ]
-    missing = [group for group, outcome in zip(groups, found.outcomes, strict=True) if outcome is None]
+    missing = [group for group, outcome in zip(groups, outcomes, strict=True) if outcome is None]
     known += [(group, _assume_highest(group, known)) for group in missing]
     prices = {cell.label: price for group, price in known for cell in group.cells}
-    base = max((outcome.measured.get("base_mb", 0.0) for outcome in found.finished), default=0.0)
-    return PriceList(prices, len(groups), base, time.monotonic() - began, slowdown)
+    base = max((outcome.measured.get("base_mb", 0.0) for outcome in finished), default=0.0)
+    starting = max(0.0, lasted - wall / processes)
+    return PriceList(prices, len(groups), base, time.monotonic() - began, slowdown, starting)
 
 
 def _price(group: CellGroup, outcome: CellOutcome, *, slowdown: float, patience: float) -> Price:

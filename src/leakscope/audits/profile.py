@@ -19,13 +19,14 @@ from leakscope import rng as random
 from leakscope.attack import Attack, Watch
 from leakscope.client import replay_gradient, share, trainable
 from leakscope.errors import UnsuitableError, UsageError
+from leakscope.explanation import settle_with_truth
 from leakscope.metrics import guess_baseline, score
 from leakscope.networks import freeze
 from leakscope.observation.checks import not_shared
 from leakscope.observation.observe import observe_many
 from leakscope.observation.restrict import layers, restrict
 from leakscope.observation.scenario import Scenario
-from leakscope.types import Batch, LocalTraining, Loss, SharedUpdate, Status
+from leakscope.types import Batch, LocalTraining, Loss, Reconstruction, SharedUpdate, Status
 
 VIEWS = ("alone", "without", "up to")
 # Above the blind guess by this much, the eye begins to find the picture again.
@@ -199,17 +200,23 @@ class _Target:
             seen = observe_many(
                 self.model, [kept], scenario=self.scenario, truths=[self.batch], loss=self.loss, notes=self.notes
             )[0]
-            found = attack.reconstruct(seen, seed, watch=watch)
+            found = attack.reconstruct(seen, seed, watch=watch, diagnosing=False)
+            found = settle_with_truth(seen, found, inputs=self.batch.inputs, targets=self.batch.targets)
         except UnsuitableError as reason:
             return View(None, Status.REFUSED, str(reason))
         if found.status is not Status.OK:
             # That the other layers are absent is the very question, not a reason.
             asked = not_shared(kept, self.model)
-            return View(None, found.status, "; ".join(note for note in found.notes if note not in asked))
+            return View(self._leaked(found), found.status, "; ".join(n for n in found.notes if n not in asked))
         if not found.inputs.flatten(1).isfinite().all(1).any():
             # Scored, it would look like an attack that a layer had stopped.
             return View(None, Status.NAN, "no reconstruction is made of finite numbers")
         return View(float(score(found, self.batch).psnr.max()), Status.OK)
+
+    def _leaked(self, found: Reconstruction) -> float | None:
+        # What was rebuilt by the margin above a guess leaks whatever became of the attack.
+        best = float(score(found, self.batch).psnr.max())
+        return best if best > float(guess_baseline(self.batch).max()) + MARGIN_DB else None
 
 
 def _cosine(left: Tensor, right: Tensor) -> Tensor:

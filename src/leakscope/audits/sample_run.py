@@ -22,14 +22,15 @@ from torch import nn
 from leakscope import rng as random
 from leakscope.attack import Attack, Effort
 from leakscope.audits.cell import run_cell
+from leakscope.audits.inputs import Inputs
 from leakscope.audits.specs import AttackCellSpec, CellSpec, TrainingCellSpec
 from leakscope.audits.subject import Subject
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import measure_utility
 from leakscope.matching.problem import LOCKSTEP_BYTES
 from leakscope.registry import attack_from_spec, defence_from_spec
-from leakscope.report.schema import Settings
 from leakscope.runner import CellOutcome, limits
+from leakscope.settings import Settings
 from leakscope.types import Batch, Status
 
 STEPS = 3
@@ -63,12 +64,13 @@ class _Timed:
     steps: float
 
 
-def run_sample(spec: Mapping[str, Any]) -> CellOutcome:
+def run_sample(spec: Mapping[str, Any], *, inputs: Inputs | None = None) -> CellOutcome:
     """Measure one sample, in a worker process.
 
     Seconds before the first step and for each step are those of a whole cell, memory is on top of the process.
     """
     sample = Sample.model_validate(dict(spec))
+    subject = Subject(sample.cell.subject, inputs or Inputs())
     torch.manual_seed(0)
     _warm_up()
     limits.release_memory()
@@ -77,7 +79,10 @@ def run_sample(spec: Mapping[str, Any]) -> CellOutcome:
     wall, cpu = time.perf_counter(), time.process_time()
     try:
         cell = sample.cell
-        numbers, how = _sample_attack(sample, cell) if cell.kind == "attack" else _sample_training(sample, cell)
+        network = subject.model()
+        numbers, how = (
+            _sample_attack(sample, cell, network) if cell.kind == "attack" else _sample_training(sample, cell, network)
+        )
     except (KnowledgeError, UnsuitableError) as refusal:
         return CellOutcome(Status.REFUSED, {"error": str(refusal)})
     numbers |= {"base_mb": base, "wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
@@ -95,12 +100,12 @@ def _warm_up() -> None:
     """Import and set up, once per process, what every cell uses: no cell pays for it."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     batch = Batch(torch.rand(1, 1, 8, 8), torch.zeros(1, dtype=torch.long))
-    run_cell(model, batch, attack_from_spec("inverting-gradients:steps=2"))
+    run_cell(model, batch, attack_from_spec("inverting-gradients:steps=2"), prior_alone=False)
 
 
-def _sample_attack(sample: Sample, cell: AttackCellSpec) -> tuple[dict[str, float], str]:
+def _sample_attack(sample: Sample, cell: AttackCellSpec, network: nn.Module) -> tuple[dict[str, float], str]:
     attack = adapt_attack(cell)
-    run = partial(_time_attack, sample, cell, Subject(cell.subject).model())
+    run = partial(_time_attack, sample, cell, network)
     first, mb = _measure_memory(lambda: run(STEPS, victims=1, restarts=1))
     if first.seconds < _TOO_SLOW_SECONDS:
         first = run(STEPS, victims=1, restarts=1)
@@ -108,14 +113,16 @@ def _sample_attack(sample: Sample, cell: AttackCellSpec) -> tuple[dict[str, floa
     victims, restarts = min(cell.victims, room), attack.effort.restarts or 1
     together = min(restarts, max(1, room // victims))
     at = partial(run, victims=victims, restarts=together)
-    scale = cell.victims * restarts / (victims * together)
+    # What the attack reaches on an unrelated update is one more victim.
+    scale = (cell.victims + cell.prior_alone) * restarts / (victims * together)
     how = "measured on one victim only" if slow else ""
     timed, mb = (first, mb) if slow else _measure_memory(lambda: at(STEPS))
     if attack.effort.steps is None:
         return {"fixed": timed.seconds * scale, "step": 0.0, "mb": mb}, how
     if attack.runs_in_lockstep:
         # Memory grows with the runs, up to where the engine splits them.
-        mb = min(mb * scale, max(mb, LOCKSTEP_BYTES / 1e6))
+        grows = cell.victims * restarts / (victims * together)
+        mb = min(mb * grows, max(mb, LOCKSTEP_BYTES / 1e6))
     # Where it is slow, set-up counts as steps: too high rather than too low.
     fixed, step = (0.0, first.seconds / first.steps) if slow else _separate_set_up(at)
     return {"fixed": fixed * scale, "step": step * scale, "mb": mb}, how
@@ -139,6 +146,7 @@ def _time_attack(
         rounds=cell.rounds,
         with_lpips=cell.lpips,
         limited=lambda attack: attack.with_effort(Effort(steps, restarts, attempts=1)),
+        prior_alone=False,
     )
     seconds = time.process_time() - began
     # Every update that was attacked by itself: those of several rounds, unless the attack joins them.
@@ -152,8 +160,8 @@ def _count_steps(attack: Attack, evaluations: float, *, asked: int) -> float:
     return min(asked, evaluations / of_one) if of_one and evaluations > 0 else asked
 
 
-def _sample_training(sample: Sample, cell: TrainingCellSpec) -> tuple[dict[str, float], str]:
-    run = partial(_time_training, sample, cell, Subject(cell.subject).model())
+def _sample_training(sample: Sample, cell: TrainingCellSpec, network: nn.Module) -> tuple[dict[str, float], str]:
+    run = partial(_time_training, sample, cell, network)
     first, mb = _measure_memory(lambda: run(STEPS))
     # The cell reads both sets whole.
     mb += 4 * (sample.train_size + sample.test_size) * math.prod(sample.shape) / 1e6

@@ -13,20 +13,24 @@ from pydantic import Field, TypeAdapter
 
 from leakscope.audits.config import AccuracyTraining
 from leakscope.picture_size import PictureSize
-from leakscope.report.schema import PlannedAttack, Settings
 from leakscope.runner import Cell
+from leakscope.settings import PlannedAttack, Settings
+from leakscope.text import printable
 from leakscope.types import LocalTraining
 from leakscope.version import __version__
 
 NONE = "none"
 # Left out of the JSON at their defaults: a spec of version 0.1 reads and writes the same.
-_SINCE_0_1 = ("rounds", "limit", "classes", "normalise", "bounds", "code_hash")
+_SINCE_0_1 = ("rounds", "limit", "classes", "normalise", "bounds", "code_hash", "prior_alone")
+_SINCE_0_1 += ("data_version", "software", "file_hashes")
 
 
 class SubjectSpec(Settings):
     """A model and the private data behind its updates, with hashes of what is read from files.
 
-    `code_hash` covers the source of functions of the user's own, and the weights that such a function built.
+    `data` and `weights` are public names: where they are is in `Inputs`. `data_version` stands for the content of the
+    data, as in `DataRecord`. `code_hash` covers the source of functions of the user's own, and the weights that such a
+    function built.
     """
 
     model: str
@@ -38,7 +42,7 @@ class SubjectSpec(Settings):
     size: PictureSize | None
     split: str
     count: int
-    data_hash: str
+    data_version: int = 1
     classes: int | None = None
     normalise: str | None = None
     bounds: str | None = None
@@ -47,7 +51,7 @@ class SubjectSpec(Settings):
     @property
     def name(self) -> str:
         """Short name for people."""
-        return f"{self.model} on {self.data}"
+        return printable(f"{self.model} on {self.data}")
 
 
 def _without_news(spec: Settings, found: dict[str, Any]) -> dict[str, Any]:
@@ -62,6 +66,10 @@ class _CellSpec(Settings):
     seed: int
     # Of an attack or a defence of the user's own.
     code_hash: str | None = None
+    # Of files that options of the attack and the defence name.
+    file_hashes: tuple[str, ...] = ()
+    # What computes the cell, as `leakscope.audits.software` tells it.
+    software: dict[str, str] = Field(default={})
 
     @property
     def label(self) -> str:
@@ -88,6 +96,7 @@ class AttackCellSpec(_CellSpec):
     """One attack against one defence.
 
     `rounds` is None for as many as the attack needs; `limit` shortens the attack; `keep_images` stores what it rebuilt.
+    Without `prior_alone` the cell takes that baseline from the same attack without the defence.
     """
 
     kind: Literal["attack"] = "attack"
@@ -101,13 +110,14 @@ class AttackCellSpec(_CellSpec):
     local: LocalTraining | None
     rounds: int | None = None
     limit: PlannedAttack | None = None
+    prior_alone: bool = True
 
     @property
     def label(self) -> str:
         """What progress and reports call the cell."""
         knowing = " knowing it" if self.adaptive else ""
         against = f"{self.attack} against {self.defence}{knowing}"
-        return f"{self.subject.name}: {against}, {self.scenario}, seed {self.seed}"
+        return printable(f"{self.subject.name}: {against}, {self.scenario}, seed {self.seed}")
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON, for the worker and for the key."""
@@ -124,7 +134,7 @@ class TrainingCellSpec(_CellSpec):
     @property
     def label(self) -> str:
         """What progress and reports call the cell."""
-        return f"{self.subject.name}: accuracy under {self.defence}"
+        return printable(f"{self.subject.name}: accuracy under {self.defence}")
 
 
 CellSpec = AttackCellSpec | TrainingCellSpec

@@ -1,32 +1,29 @@
-"""What is audited: builds the model, loads the private data that a spec names, and hashes what a cell reads.
+"""What is audited: builds the model and loads the private data that a spec names, and checks that they are the same.
 
 Who may name code of the user's own was decided where the configuration was read; whatever is in a spec may run.
 """
 
 from __future__ import annotations
 
-import hashlib
-import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from leakscope import data
+from leakscope.audits.inputs import Inputs, changed
+from leakscope.audits.own_code import hash_code
+from leakscope.audits.read_files import hash_file
 from leakscope.audits.specs import SubjectSpec
 from leakscope.data.load import is_folder, open_set
-from leakscope.data.own import is_function, is_own
+from leakscope.data.own import is_own
 from leakscope.data.source import Source
-from leakscope.errors import BadInputError, MissingDataError
+from leakscope.errors import LeakscopeError, MissingDataError
 from leakscope.models import load_network
 from leakscope.picture_size import height_width
-from leakscope.registry import parse_spec, split_chain
 from leakscope.types import Batch
-from leakscope.user_code import import_function, is_code
+from leakscope.user_code import is_code
 
 # Normalisation constants the reference networks know by the name of a data set.
 _NORMALISED = ("cifar10", "cifar100", "imagenet", "mnist", "fashion-mnist")
@@ -36,14 +33,25 @@ _LEAST_PER_CLIENT = 2
 
 @dataclass(frozen=True)
 class Subject:
-    """A spec, and how to build what it stands for."""
+    """A spec, and how to build what it stands for; `inputs` tell where its data and weights are."""
 
     spec: SubjectSpec
+    inputs: Inputs = field(default_factory=Inputs, repr=False)
+
+    @property
+    def location(self) -> str:
+        """Where the data are."""
+        return self.inputs.locate(self.spec.data)
+
+    @property
+    def weights(self) -> str | None:
+        """Where the weights are."""
+        return self.spec.weights if self.inputs.weights is None else self.inputs.weights
 
     @cached_property
     def facts(self) -> data.SetInfo:
         """What is known of the data."""
-        return data.info(self.spec.data, bounds=self.spec.bounds, allow_code=True)
+        return data.info(self.location, bounds=self.spec.bounds, allow_code=True)
 
     @cached_property
     def input_shape(self) -> tuple[int, ...]:
@@ -62,26 +70,39 @@ class Subject:
         return self.facts.num_classes
 
     def model(self) -> nn.Module:
-        """Build the network, with its weights and in its mode."""
+        """Build the network, with its weights and in its mode, from what the plan was made for."""
         spec = self.spec
+        # Before and after: a file may be replaced while it is read.
+        self._check_weights()
         options: dict[str, Any] = dict(spec.options)
         own = is_code(spec.model)
-        usual = None if own or spec.data not in _NORMALISED else spec.data
+        usual = None if own or self.location not in _NORMALISED else self.location
         network = load_network(
             spec.model,
             shape=self.input_shape,
             classes=spec.classes if own else spec.classes or self.num_classes,
-            weights=spec.weights,
+            weights=self.weights,
             normalise=options.pop("normalise", usual) if spec.normalise is None else spec.normalise,
             seed=options.pop("seed", None),
             options=options,
             allow_code=True,
         )
+        self._check_weights()
+        if own and spec.code_hash is not None and self.hash_code(network) != spec.code_hash:
+            raise changed(f"the source of {spec.model!r}, what it imports, or the weights it builds,")
         return network.train(spec.mode == "train")
+
+    def hash_code(self, network: nn.Module) -> str | None:
+        """Hash of the user's own code behind network and data; of the network as well, where such code built it."""
+        return hash_code((self.spec.model, self.location), network=network if is_code(self.spec.model) else None)
+
+    def _check_weights(self) -> None:
+        if self.weights is not None and self.spec.weights_hash not in (None, hash_file(self.weights)):
+            raise changed("the file of the weights")
 
     def open(self, split: str) -> Source:
         """One split of the data, without reading its pixels where the format allows it."""
-        return open_set(self.spec.data, split, size=self.spec.size, bounds=self.spec.bounds, allow_code=True)
+        return open_set(self.location, split, size=self.spec.size, bounds=self.spec.bounds, allow_code=True)
 
     def private_examples(self) -> Batch:
         """The examples of all victims together."""
@@ -89,22 +110,32 @@ class Subject:
 
     def victims(self, *, victims: int, batch_size: int) -> list[Batch]:
         """The private batches, one a victim."""
-        everything = self.private_examples()
-        if is_function(self.spec.data) and hash_batch(everything) != self.spec.data_hash:
-            raise BadInputError(
-                f"{self.spec.data!r} gives other examples in each process, so that results cannot be compared; draw "
-                "random numbers in it from a fixed seed"
-            )
+        everything = self.inputs.check(self.spec.data, "private", self.private_examples())
         return [
             Batch(everything.inputs[i : i + batch_size], everything.targets[i : i + batch_size], everything.bounds)
             for i in range(0, victims * batch_size, batch_size)
         ]
 
+    def public_examples(self, most: int) -> Batch | None:
+        """At most so many other examples of the same split, for null baselines; None where none can be read."""
+        own = self.spec.count
+        try:
+            size = min(own + most, len(self.open(self.spec.split)))
+            # One draw with one seed: the private examples are its beginning.
+            drawn = self._load(self.spec.split, count=size)
+        except LeakscopeError:
+            # Pictures of other sizes, a broken file: no reason to lose the cell.
+            return None
+        return Batch(drawn.inputs[own:], drawn.targets[own:], drawn.bounds) if size > own else None
+
     def training_data(self, *, examples: int) -> tuple[Batch, Batch]:
         """Examples to train on and to test on, for the accuracy a defence costs."""
-        own = is_own(self.spec.data) or is_folder(self.spec.data)
+        own = is_own(self.location) or is_folder(self.location)
+        train = self._first("train", examples)
         # Named sets are tested on whole; a folder of photographs may be larger than the memory.
-        return self._first("train", examples), self._first("test", examples) if own else self._load("test")
+        test = self._first("test", examples) if own else self._load("test")
+        check = self.inputs.check
+        return check(self.spec.data, "train", train), check(self.spec.data, "test", test)
 
     def why_not_trained(self, *, clients: int, outputs: int) -> str | None:
         """The reason why the data are not enough for a training, if there is one."""
@@ -122,40 +153,6 @@ class Subject:
 
     def _load(self, split: str, **which: Any) -> Batch:
         spec = self.spec
-        return data.load(spec.data, split=split, seed=0, size=spec.size, bounds=spec.bounds, allow_code=True, **which)
-
-
-def hash_batch(batch: Batch) -> str:
-    """Hash of every number of a batch."""
-    digest = hashlib.sha256(batch.inputs.contiguous().numpy().tobytes())
-    digest.update(batch.targets.numpy().tobytes())
-    return digest.hexdigest()
-
-
-def hash_code(names: Iterable[str], *, network: nn.Module | None = None) -> str | None:
-    """Hash of the files that define the functions among `names`; None where there are none.
-
-    Only the file of each function itself counts, not what it imports. `network` is what one of them built: its weights
-    may come from a file that the function reads.
-    """
-    own = [name for name in names if is_code(name)]
-    if not own:
-        return None
-    digest = hashlib.sha256()
-    for name in own:
-        digest.update(name.encode() + b"\0" + _source(name))
-    for key, value in () if network is None else (*network.named_parameters(), *network.named_buffers()):
-        digest.update(key.encode() + value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def hash_specs(*specs: str) -> str | None:
-    """As `hash_code`, of attacks and defences with their options."""
-    return hash_code(parse_spec(part)[0] for spec in specs for part in split_chain(spec))
-
-
-def _source(name: str) -> bytes:
-    function = import_function(name, allow_code=True, expected="a function of your own")
-    home = function.__module__ if function.__module__ in sys.modules else name.partition(":")[0]
-    file = sys.modules[home].__file__
-    return b"" if file is None else Path(file).read_bytes()
+        return data.load(
+            self.location, split=split, seed=0, size=spec.size, bounds=spec.bounds, allow_code=True, **which
+        )

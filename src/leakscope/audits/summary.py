@@ -12,11 +12,13 @@ import torch
 from leakscope.attack import Attack
 from leakscope.audits.config import Config, PlannedAttack
 from leakscope.audits.durations import duration
+from leakscope.audits.findings import borrow_priors
 from leakscope.audits.plan import Plan, strong_attacks
 from leakscope.audits.specs import NONE, AttackCellSpec, TrainingCellSpec
 from leakscope.observation.scenario import get_scenario
 from leakscope.registry import ATTACKS, DEFENCES, attack_from_spec, parse_spec, split_chain
 from leakscope.report import CellRecord, DefenceCost, SelfCheck, Summary, Verdict, verdict
+from leakscope.report.checks import NOT_RUN
 from leakscope.report.schema import AttackFindings, Budget, Counts, ScenarioText, TrainingFindings
 from leakscope.runner import CellOutcome
 from leakscope.types import Status
@@ -39,9 +41,13 @@ def summarise_audit(
     """Build the summary; apart from `timings` it depends on configuration and code alone."""
     ended = {cell.key: outcome for cell, outcome in zip(plan.cells, outcomes, strict=True)}
     records = [_record(cell, ended[cell.key], config, out_of_time=out_of_time) for cell in plan.attacks]
+    records = borrow_priors(plan.attacks, records)
     costs = _costs(plan.trainings, ended)
     unfinished = sum(outcome is None for outcome in outcomes) if out_of_time else 0
-    judged = verdict(records, config.threshold_psnr, defences=costs, self_check=check)
+    missing = sum(ended[cell.key] is None for cell in plan.attacks)
+    judged = verdict(
+        records, config.gate, defences=costs, self_check=check, never_run=missing, is_default=not config.has_gate
+    )
     extra = [*_strong_sentences(config), *_caution(config, unfinished=unfinished)]
     return Summary(
         schema=1,
@@ -52,7 +58,7 @@ def summarise_audit(
         environment=_environment(),
         code={"version": __version__, "seeds": list(config.seeds)},
         self_check=check,
-        threshold_psnr=config.threshold_psnr,
+        threshold_psnr=config.gate,
         verdict=Verdict.model_validate(judged.model_dump() | {"sentences": [*judged.sentences, *extra]}),
         budget=_budget(config, unfinished=unfinished),
         scenarios={name: _scenario(name) for name in config.scenarios},
@@ -61,7 +67,8 @@ def summarise_audit(
         counts=_counts(records),
         not_tested=[*_left_out(plan), *plan.untrained, *_list_failed_trainings(plan, ended), *_not_tested(config)],
         reproduce=[command] if command else [],
-        timings={key: None if outcome is None else outcome.seconds for key, outcome in ended.items()},
+        timings={key: None if outcome is None else outcome.seconds for key, outcome in ended.items()}
+        | {name: value for cost in costs for name, value in cost.timings().items()},
     )
 
 
@@ -76,7 +83,7 @@ def _environment() -> dict[str, str | int]:
 
 def _record(cell: AttackCellSpec, outcome: CellOutcome | None, config: Config, *, out_of_time: bool) -> CellRecord:
     if outcome is None:
-        status = Status.ERROR
+        status = NOT_RUN
         findings = AttackFindings(
             error="the budget was over before it ran" if out_of_time else "interrupted before it ran"
         )
@@ -137,9 +144,14 @@ def _cost(cell: TrainingCellSpec, outcome: CellOutcome, plain: CellOutcome) -> D
         accuracy=found.accuracy,
         ci=list(found.ci),
         accuracy_drop=base.accuracy - found.accuracy,
-        step_time_ratio=outcome.measured["step_seconds"] / plain.measured["step_seconds"],
+        key=cell.key,
+        step_time_ratio=outcome.measured.get("step_ratio"),
+        step_time_spread=[outcome.measured.get("step_low"), outcome.measured.get("step_high")],
         upload_ratio=found.nonzero_fraction / max(base.nonzero_fraction, 1e-9),
         diverged=found.diverged,
+        classes=found.classes,
+        chance=found.chance,
+        at_chance=found.at_chance,
     )
 
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from leakscope.federated.aggregation import fedavg
 from leakscope.federated.training import measure_utility
-from leakscope.federated.utility import Utility, wilson_interval
+from leakscope.federated.utility import StepRatio, Utility, wilson_interval
 
-__all__ = ["Utility", "fedavg", "measure_utility", "wilson_interval"]
+__all__ = ["StepRatio", "Utility", "fedavg", "measure_utility", "wilson_interval"]

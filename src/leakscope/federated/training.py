@@ -25,13 +25,15 @@ from leakscope.federated.rounds import (
     server_step,
     set_train_mode,
 )
-from leakscope.federated.utility import Utility, wilson_interval
+from leakscope.federated.utility import StepRatio, Utility, wilson_interval
 from leakscope.rng import generator
 from leakscope.tasks import Classification, Task
 from leakscope.types import Batch, Loss
 
 MOMENTUM = 0.9
 EVALUATION_CHUNK = 512
+# Of steps with and without a defence, for the ratio of their times.
+TIMED_PAIRS = 11
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,32 @@ def measure_utility(
         nonzero_fraction=fmean(meter.nonzero),
         rounds=done,
         diverged=done < rounds or not math.isfinite(final_loss),
+        step_ratio=_compare_steps(model, train, defence=defence, plan=plan, loss=loss),
     )
+
+
+def _compare_steps(model: nn.Module, train: Batch, *, defence: Defence | None, plan: _Plan, loss: Loss) -> StepRatio:
+    """Time steps with and without the defence in turn, on the same batches and the network as it was given."""
+    if defence is None:
+        return StepRatio(1.0, 1.0, 1.0, pairs=0)
+    sides = []
+    for chosen in (None, defence):
+        network = harden(copy.deepcopy(model), chosen, seed=plan.seed)
+        set_train_mode(network.client, freeze_batch_norm=plan.freeze_batch_norm)
+        sides.append((network.client, ClientStep.of(network, defence=chosen, loss=loss)))
+    shard, ratios = deal(len(train), clients=plan.clients, seed=plan.seed)[0], []
+    with seed_globally(sides[0][0], plan.seed):
+        for pair in range(TIMED_PAIRS + 1):
+            batch = draw(train, shard, batch_size=plan.batch_size, rng=generator(plan.seed, "timing", pair))
+            seconds = {}
+            # Each is first in turn: what the first leaves in the caches helps the second.
+            for side in (0, 1) if pair % 2 else (1, 0):
+                meter, rng = Meter(), generator(plan.seed, "timed step", pair)
+                client_update(sides[side][0], batch, step=sides[side][1], rng=rng, meter=meter)
+                seconds[side] = meter.seconds[0]
+            ratios.append(seconds[1] / max(seconds[0], 1e-9))
+    # The first pair pays for what is set up once.
+    return StepRatio.of(ratios[1:])
 
 
 def _check(plan: _Plan, model: nn.Module, *, train: Batch) -> None:

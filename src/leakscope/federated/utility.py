@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, quantiles
 
 from leakscope.errors import UsageError
+
+
+@dataclass(frozen=True)
+class StepRatio:
+    """Time of a client step with a defence over that of one without, from steps taken in turn.
+
+    One measurement tells little on a machine that does other things: `median` is of `pairs` ratios, each of two steps
+    that follow each other, and half of them lie between `low` and `high`.
+    """
+
+    median: float
+    low: float
+    high: float
+    pairs: int
+
+    @classmethod
+    def of(cls, ratios: Sequence[float]) -> StepRatio:
+        """The middle and the middle half of at least two ratios."""
+        low, middle, high = quantiles(ratios, n=4, method="inclusive")
+        return cls(middle, low, high, len(ratios))
 
 
 @dataclass(frozen=True)
@@ -18,7 +39,9 @@ class Utility:
         interval: Wilson 95 % interval of `accuracy`; it covers the choice of test examples,
             not the luck of the training seed.
         final_loss: Mean loss on the test examples after the last round.
-        step_seconds: Median time of one client step, defence included.
+        step_seconds: Median time of one client step, defence included; on a processor its own time, without that of
+            other programs.
+        step_ratio: How many times as long as without the defence a client step takes.
         nonzero_fraction: Mean share of the model's parameters for which a client sends a
             value other than 0; layers that are not shared count as 0.
         rounds: Rounds completed.
@@ -33,6 +56,7 @@ class Utility:
     nonzero_fraction: float
     rounds: int
     diverged: bool = False
+    step_ratio: StepRatio | None = None
 
 
 def wilson_interval(successes: int, total: int, *, confidence: float = 0.95) -> tuple[float, float]:

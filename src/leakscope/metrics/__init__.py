@@ -14,9 +14,12 @@ from leakscope.metrics.metric import Metric
 from leakscope.metrics.pixel import MAE, MSE, PSNR, guess_baseline, mae, mse, psnr
 from leakscope.metrics.score import METRICS, get_metric, score, score_trained
 from leakscope.metrics.structure import SSIM, ssim
-from leakscope.metrics.summarise import Spread, success_curve, summarise
+from leakscope.metrics.summarise import Spread, exact_interval, success_curve, summarise
+from leakscope.metrics.table import COLUMNS_RECOVERED, columns_recovered
+from leakscope.metrics.tokens import guess_tokens, score_tokens
 
 __all__ = [
+    "COLUMNS_RECOVERED",
     "LPIPS",
     "MAE",
     "METRICS",
@@ -27,8 +30,11 @@ __all__ = [
     "Metric",
     "Spread",
     "assign",
+    "columns_recovered",
+    "exact_interval",
     "get_metric",
     "guess_baseline",
+    "guess_tokens",
     "identify",
     "label_accuracy",
     "label_correct",
@@ -39,6 +45,7 @@ __all__ = [
     "mse_matrix",
     "psnr",
     "score",
+    "score_tokens",
     "score_trained",
     "ssim",
     "success_curve",

@@ -76,7 +76,7 @@ def from_root_mse_8bit(reported: float) -> float:
 
 
 def psnr_target_peak(reconstruction: Tensor, truth: Tensor) -> Tensor:
-    """PSNR of MKOR (Wang et al., ICLR 2024): the peak is the brightest pixel of each true image.
+    """PSNR of MKOR (Wang, Velipasalar, Gursoy, WACV 2024): the peak is the brightest pixel of each true image.
 
     An all-black truth has no peak and gives −inf.
     """

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from leakscope.errors import BadInputError
+from leakscope.tasks import Columns
 from leakscope.types import Batch
 
 
@@ -48,9 +49,13 @@ def require_images(tensor: Tensor, *, metric: str) -> None:
 def to_unit_range(inputs: Tensor, truth: Batch) -> Tensor:
     """Map `inputs` from the bounds of `truth` to [0, 1], the range all metrics are defined on.
 
-    Data without bounds is measured against the range that the private examples span.
+    Data without bounds is measured against the range that the private examples span. Rows of a table are taken as a
+    table could hold them, every column in its own range.
     """
     bounds = truth.bounds
+    if isinstance(bounds, Columns):
+        least, most = bounds.limits(inputs)
+        return (bounds.decode(inputs) - least) / (most - least)
     if bounds is None:
         bounds = (float(truth.inputs.min()), float(truth.inputs.max()))
     low, high = bounds

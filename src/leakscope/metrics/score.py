@@ -18,11 +18,16 @@ from leakscope.metrics.metric import Metric
 from leakscope.metrics.pairs import compute_dtype, require_floating, to_unit_range
 from leakscope.metrics.pixel import MAE, MSE, PSNR
 from leakscope.metrics.structure import SSIM
+from leakscope.metrics.table import COLUMNS_RECOVERED
+from leakscope.metrics.tokens import score_tokens
+from leakscope.tasks import Columns
 from leakscope.types import Batch, Reconstruction, Scores
 
 # A new metric is a file and an entry here.
-METRICS: tuple[Metric, ...] = (PSNR, SSIM, MSE, MAE, LPIPS)
+METRICS: tuple[Metric, ...] = (PSNR, SSIM, MSE, MAE, LPIPS, COLUMNS_RECOVERED)
 DEFAULT = ("psnr", "ssim", "mse")
+# What is measured of rows of numbers, which are not pictures, in the place of the default.
+OF_ROWS = ("psnr", "mse", "mae", "columns_recovered")
 
 
 def get_metric(metric: str | Metric) -> Metric:
@@ -60,7 +65,8 @@ def score(
     Reconstructions are paired with examples by least total squared error; then every metric is
     taken on values mapped from `truth.bounds` to [0, 1] and clamped. An example without a
     partner, or whose partner holds NaN or Inf, scores what `Metric.nothing` says: MSE 1, PSNR 0,
-    SSIM 0, LPIPS 1. Metrics of images are NaN where the inputs are not images [n, C, H, W].
+    SSIM 0, LPIPS 1. Metrics of images are NaN where the inputs are not images [n, C, H, W]; by default they are left
+    out there, and rows of a table get their share of recovered columns instead.
 
     Args:
         rec: What the attack returned; it may hold more or fewer examples than `truth`.
@@ -80,7 +86,10 @@ def score(
         >>> score(found, Batch(images, labels)).psnr.tolist()
         [150.0, 150.0]
     """
-    chosen = {one.name: one for one in map(get_metric, metrics)}
+    if not truth.inputs.is_floating_point() and rec.tokens is not None:
+        return score_tokens(rec, truth)
+    names = metrics if metrics != DEFAULT or truth.inputs.ndim == 4 else _usual_without_pictures(truth)
+    chosen = {one.name: one for one in map(get_metric, names)}
     if with_lpips or lpips_weights is not None or "lpips" in chosen:
         chosen["lpips"] = replace(LPIPS, function=partial(lpips, weights=lpips_weights, net=lpips_net))
     pairs = _pair(rec, truth)
@@ -119,7 +128,9 @@ def score_trained(
         )
     # The range stays that of the truth: a transform may leave it, and metrics clamp to it.
     bounds = truth.bounds or (float(truth.inputs.min()), float(truth.inputs.max()))
-    nearest = Batch(_nearest_pass(rec, truth, trained).clamp(*bounds), truth.targets, bounds)
+    inputs = _nearest_pass(rec, truth, trained)
+    kept = bounds.decode(inputs) if isinstance(bounds, Columns) else inputs.clamp(*bounds)
+    nearest = Batch(kept, truth.targets, bounds)
     return score(rec, nearest, metrics=metrics, with_lpips=with_lpips)
 
 
@@ -133,6 +144,11 @@ def _nearest_pass(rec: Reconstruction, truth: Batch, trained: Sequence[Batch]) -
     # An example without a partner scores the same against any pass.
     best = errors[:, rows, pairing.clamp_min(0)].argmin(0)
     return passes[best, rows]
+
+
+def _usual_without_pictures(truth: Batch) -> Sequence[str]:
+    """The default where inputs are not pictures: nothing that only pictures have."""
+    return OF_ROWS if truth.inputs.ndim == 2 else tuple(name for name in DEFAULT if name != "ssim")
 
 
 def _pair(rec: Reconstruction, truth: Batch) -> _Pairs:

@@ -84,6 +84,34 @@ def success_curve(
     return [float(hit.mean()) for hit in hits]
 
 
+def exact_interval(successes: int, total: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Clopper–Pearson interval of a share: it holds at the stated confidence for any number of examples.
+
+    The lower end is the share p at which `successes` or more are seen with probability (1 − confidence)/2, the upper
+    end the one at which `successes` or fewer are.
+
+    References:
+        Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
+        Biometrika 1934.
+
+    Example:
+        >>> [round(bound, 3) for bound in exact_interval(0, 8)]
+        [0.0, 0.369]
+    """
+    if total < 1 or not 0 <= successes <= total or not 0 < confidence < 1:
+        raise UsageError(
+            "exact_interval needs 0 ≤ successes ≤ total, total ≥ 1 and 0 < confidence < 1, "
+            f"got {successes} of {total} at {confidence}"
+        )
+    # Here because the import takes a moment that no other function should pay.
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    low = 0.0 if successes == 0 else float(betaincinv(successes, total - successes + 1, tail))
+    high = 1.0 if successes == total else float(betaincinv(successes + 1, total - successes, 1 - tail))
+    return low, high
+
+
 def _finite(values: Tensor | Sequence[float]) -> NDArray[np.float64]:
     tensor = values if isinstance(values, Tensor) else torch.tensor(list(values), dtype=torch.float64)
     numbers = tensor.detach().to("cpu", torch.float64).numpy().reshape(-1)
