@@ -42,7 +42,8 @@ def cell(
     **fields: Any,
 ) -> dict[str, Any]:
     """One cell; only what matters to the test has to be said."""
-    values = [30.0] if psnr is None else psnr
+    # What failed has scores only where a test says so: a worker that ran out of memory returns nothing.
+    values = ([30.0] if status == "ok" else []) if psnr is None else psnr
     key = hashlib.sha256(f"{attack}/{defence}/{seed}/{adaptive}/{sorted(fields.items())}".encode()).hexdigest()[:32]
     known = [value for value in values if value is not None]
     found = {
@@ -56,7 +57,7 @@ def cell(
         "scenario": "C",
         "seed": seed,
         "local": None,
-        "victims": len(values),
+        "victims": max(1, len(values)),
         "batch_size": 1,
         "status": status,
         "error": None if status == "ok" else f"stopped: {status}",

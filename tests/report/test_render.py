@@ -61,8 +61,8 @@ def test_the_page_holds_every_section_in_order():
     page = Page(render(summary(), None, show_images=False))
     sections = [attrs["id"] for tag, attrs in page.elements if tag == "section"]
     assert sections == [
-        *("verdict", "matrix", "cells", "gallery", "curves"),
-        *("success", "scenario", "not-tested", "reproduce", "glossary"),
+        *("verdict", "advice", "gallery", "matrix", "cells", "curves"),
+        *("success", "dpia", "scenario", "not-tested", "reproduce", "glossary"),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from leakscope.report.grades import grade_example
 from leakscope.report.render import render, write_report
 from leakscope.report.schema import CellRecord, DefenceCost, SelfCheck, Summary, Verdict, parse_summary
-from leakscope.report.verdict import verdict
+from leakscope.report.verdict import gate, verdict
 
 __all__ = [
     "CellRecord",
@@ -13,6 +13,7 @@ __all__ = [
     "SelfCheck",
     "Summary",
     "Verdict",
+    "gate",
     "grade_example",
     "parse_summary",
     "render",

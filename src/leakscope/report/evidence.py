@@ -1,20 +1,24 @@
 """From cells to evidence: which examples count, which is worst, and per defence.
 
-Only cells that ended `ok` with finite scores count. A refused or sealed cell was never
-attackable and is left out of the success rate; every other ending counts against it.
+Two rules. What was rebuilt leaks whatever the status: every scored example can be the worst one. Only cells that
+ended `ok` with finite scores are evidence that something is safe; a refused or sealed cell was never attackable and is
+left out of the success rate, and every other ending counts against it.
+
+`Group.worst` is the one worst example of some cells: grade, PSNR, SSIM, gain and picture of a report come from it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
-from leakscope.report.grades import RECOGNISABLE, UNKNOWN, letter, level_example
+from leakscope.report.grades import RECOGNISABLE, UNKNOWN, badness, letter
 from leakscope.report.schema import CellRecord, DefenceCost
 
 NO_DEFENCE = "none"
+OK = "ok"
 # Cells in which there was nothing to attack: neither success nor failure.
 NOT_ATTACKABLE = frozenset({"refused", "sealed"})
 ENOUGH_OK = 0.95
@@ -22,7 +26,7 @@ ENOUGH_OK = 0.95
 
 @dataclass(frozen=True)
 class Example:
-    """One private example of one cell, with its scores."""
+    """One private example of one cell, with its scores; `baseline` is the best of `baselines`, by name."""
 
     cell: CellRecord
     index: int
@@ -31,11 +35,12 @@ class Example:
     baseline: float | None
     lpips: float | None
     label_correct: bool | None
+    baselines: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def level(self) -> int:
         """Level 0–5 of this example."""
-        return level_example(self.psnr, self.ssim, baseline_psnr=self.baseline) or 0
+        return self.badness[0]
 
     @property
     def grade(self) -> str:
@@ -44,33 +49,69 @@ class Example:
 
     @property
     def gain(self) -> float | None:
-        """PSNR above the guess, None when no guess was measured."""
+        """PSNR above the best null baseline, None when none was measured."""
         return None if self.baseline is None else self.psnr - self.baseline
 
     @property
-    def badness(self) -> tuple[int, float, float]:
+    def best_null(self) -> str:
+        """Name of the baseline that came closest; a guess where a record names none."""
+        return max(self.baselines, key=lambda name: self.baselines[name], default="blind guess")
+
+    @property
+    def badness(self) -> tuple[int, float, float, float]:
         """Sort key: the larger, the more was given away."""
-        return self.level, self.psnr, self.ssim or 0.0
+        return badness(self.psnr, self.ssim, baseline_psnr=self.baseline)
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Which private example this is, whoever attacked it and in whichever round."""
+        clients = max(1, self.cell.victims * self.cell.batch_size)
+        repeats = self.cell.rounds > 1 and len(self.cell.column("psnr")) % clients == 0
+        return self.cell.data, self.index % clients if repeats else self.index
 
 
 @dataclass(frozen=True)
 class Group:
-    """Evidence over some cells."""
+    """Evidence over some cells: every scored example, and how the cells ended.
+
+    `missing` names the attacks of which not a single run is evidence.
+    """
 
     examples: tuple[Example, ...]
     ok: int
     attackable: int
     statuses: tuple[str, ...]
+    missing: tuple[str, ...] = ()
 
     @property
     def worst(self) -> Example | None:
-        """The example of which most was given away."""
+        """The example of which most was given away: by level, then gain over the best null, then PSNR, then SSIM."""
         return max(self.examples, key=lambda example: example.badness, default=None)
 
     @property
+    def worst_psnr(self) -> float | None:
+        """PSNR of the worst example."""
+        return self.worst.psnr if self.worst else None
+
+    @property
+    def worst_ssim(self) -> float | None:
+        """SSIM of the worst example."""
+        return self.worst.ssim if self.worst else None
+
+    @property
+    def worst_gain(self) -> float | None:
+        """Gain of the worst example over the best null baseline."""
+        return self.worst.gain if self.worst else None
+
+    @property
+    def evidence(self) -> tuple[Example, ...]:
+        """The examples of cells that ended ok: those that can show protection."""
+        return tuple(example for example in self.examples if example.cell.status == OK)
+
+    @property
     def is_trusted(self) -> bool:
-        """Whether enough attacks ended well for an absence of leakage to mean something."""
-        return self.attackable > 0 and self.ok >= ENOUGH_OK * self.attackable
+        """Whether enough attacks ended well, each in at least one run, for an absence of leakage to mean something."""
+        return self.attackable > 0 and self.ok >= ENOUGH_OK * self.attackable and not self.missing
 
     @property
     def is_sealed(self) -> bool:
@@ -79,51 +120,44 @@ class Group:
 
     @property
     def grade(self) -> str:
-        """Letter of the worst example; '?' when failed attacks may hide a worse one.
-
-        A recognisable image is proof, however many other attacks failed.
-        """
+        """Letter of the worst example; '?' when failed attacks may hide a worse one than a merely coarse one."""
         worst = self.worst
         return worst.grade if worst and (self.is_trusted or worst.level >= RECOGNISABLE) else UNKNOWN
 
     @property
     def median_psnr(self) -> float | None:
-        """Median PSNR over the examples."""
-        return median(example.psnr for example in self.examples) if self.examples else None
-
-    @property
-    def best_psnr(self) -> float | None:
-        """Highest PSNR over the examples."""
-        return max((example.psnr for example in self.examples), default=None)
-
-    @property
-    def best_ssim(self) -> float | None:
-        """Highest SSIM over the examples."""
-        return max((example.ssim for example in self.examples if example.ssim is not None), default=None)
+        """Median PSNR over the examples of cells that ended ok."""
+        return median(example.psnr for example in self.evidence) if self.evidence else None
 
     def above(self, threshold: float) -> int:
-        """How many examples exceed `threshold` dB."""
+        """How many reconstructions exceed `threshold` dB."""
         return sum(example.psnr > threshold for example in self.examples)
+
+    def exposed(self, threshold: float) -> tuple[int, int]:
+        """How many private examples exceed `threshold` dB in the strongest attack on each, and how many there are."""
+        everyone = {example.identity for example in self.examples}
+        return len({example.identity for example in self.examples if example.psnr > threshold}), len(everyone)
 
 
 def examples_of(cell: CellRecord) -> list[Example]:
-    """The scored examples of a cell; empty unless it ended ok."""
-    if cell.status != "ok":
-        return []
+    """The scored examples of a cell, whatever its status."""
     found = []
     for index in range(len(cell.column("psnr"))):
         psnr = _psnr(cell, index)
         if psnr is None:
             continue
+        nulls = {name: value for name, values in cell.baselines.items() if (value := _entry(values, index)) is not None}
+        best = _at(cell, "baseline_psnr", index)
         found.append(
             Example(
                 cell=cell,
                 index=index,
                 psnr=psnr,
                 ssim=_at(cell, "ssim", index),
-                baseline=_at(cell, "baseline_psnr", index),
+                baseline=max((*nulls.values(), *(() if best is None else (best,))), default=None),
                 lpips=_at(cell, "lpips", index),
                 label_correct=None if (right := _at(cell, "label_correct", index)) is None else bool(right),
+                baselines=nulls,
             )
         )
     return found
@@ -132,17 +166,20 @@ def examples_of(cell: CellRecord) -> list[Example]:
 def is_evidence(cell: CellRecord) -> bool:
     """Whether the cell ended ok and every one of its scores is a number."""
     count = len(cell.column("psnr"))
-    return cell.status == "ok" and count > 0 and all(_psnr(cell, index) is not None for index in range(count))
+    return cell.status == OK and count > 0 and all(_psnr(cell, index) is not None for index in range(count))
 
 
 def group(cells: Iterable[CellRecord]) -> Group:
     """Collect the evidence of `cells`."""
     chosen = list(cells)
+    tried = [cell for cell in chosen if cell.status not in NOT_ATTACKABLE]
+    shown = {cell.attack for cell in tried if is_evidence(cell)}
     return Group(
         examples=tuple(example for cell in chosen for example in examples_of(cell)),
-        ok=sum(is_evidence(cell) for cell in chosen),
-        attackable=sum(cell.status not in NOT_ATTACKABLE for cell in chosen),
+        ok=sum(is_evidence(cell) for cell in tried),
+        attackable=len(tried),
         statuses=tuple(cell.status for cell in chosen),
+        missing=tuple(dict.fromkeys(cell.attack for cell in tried if cell.attack not in shown)),
     )
 
 
@@ -156,6 +193,7 @@ class DefenceEvidence:
     adaptive: Group
     accuracy_drop: float | None
     training_diverged: bool
+    at_chance: bool = False
 
     @property
     def grade(self) -> str:
@@ -164,15 +202,16 @@ class DefenceEvidence:
 
     @property
     def is_recommendable(self) -> bool:
-        """Whether its protection was really measured, against the attacker who knows it too."""
-        return self.both.is_trusted and self.adaptive.is_trusted and not self.training_diverged
+        """Whether protection was measured, against the attacker who knows it too, of a network that learns."""
+        is_measured = self.both.is_trusted and self.adaptive.is_trusted
+        return is_measured and not self.training_diverged and not self.at_chance
 
     @property
     def rank(self) -> tuple[int, float, float]:
         """Sort key: the smaller, the better protected, then the cheaper."""
         worst = self.both.worst
         level = worst.level if worst else len("ABCDEF")
-        return level, self.both.best_psnr or 0.0, self.accuracy_drop or 0.0
+        return level, self.both.worst_psnr or 0.0, self.accuracy_drop or 0.0
 
 
 def by_defence(cells: Sequence[CellRecord], costs: Sequence[DefenceCost] = ()) -> list[DefenceEvidence]:
@@ -190,6 +229,7 @@ def by_defence(cells: Sequence[CellRecord], costs: Sequence[DefenceCost] = ()) -
                 adaptive=group(cell for cell in mine if cell.adaptive),
                 accuracy_drop=max(drops, default=None),
                 training_diverged=any(cost.diverged for cost in paid),
+                at_chance=any(cost.at_chance for cost in paid),
             )
         )
     return found
@@ -202,6 +242,9 @@ def _psnr(cell: CellRecord, index: int) -> float | None:
 
 
 def _at(cell: CellRecord, metric: str, index: int) -> float | None:
-    values = cell.column(metric)
+    return _entry(cell.column(metric), index)
+
+
+def _entry(values: Sequence[float | bool | None], index: int) -> float | None:
     value = values[index] if index < len(values) else None
     return None if value is None or math.isnan(value) else float(value)

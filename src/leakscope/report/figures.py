@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from leakscope.report.evidence import NO_DEFENCE, Example, by_defence, examples_of
-from leakscope.report.grades import mark
+from leakscope.report.evidence import NO_DEFENCE, Example, by_defence, examples_of, is_evidence
+from leakscope.report.grades import RECOGNISABLE, mark
+from leakscope.report.nouns import noun_of
 from leakscope.report.schema import CellRecord, DefenceCost, Number
 from leakscope.report.svg import (
     Point,
@@ -78,7 +79,7 @@ def _converging(attack: str, cells: Sequence[CellRecord], *, name: str) -> Figur
 
 def success(cells: Sequence[CellRecord], threshold: float) -> Figure | None:
     """Share of images rebuilt better than x dB, per defence, the strongest attack on each image."""
-    strongest = _strongest(cells)
+    strongest, noun = _strongest(cells), noun_of(cells)
     if not strongest:
         return None
     shown = dict(list(strongest.items())[:_MOST_LINES])
@@ -86,44 +87,45 @@ def success(cells: Sequence[CellRecord], threshold: float) -> Figure | None:
     low = 5 * math.floor(min([*values, threshold]) / 5)
     high = max(5 * math.ceil(max([*values, threshold]) / 5), low + 10)
     x = x_axis(low, high, label="PSNR reached (dB)")
-    y = y_axis(0, 1, label="share of images", form="{:.0%}".format)
+    y = y_axis(0, 1, label=f"share of {noun}s", form="{:.0%}".format)
     lines = [polyline(_survival(row, low, high), x, y, series=index) for index, row in enumerate(shown.values())]
     marks = rule(threshold, x, label=f"threshold {threshold:g} dB")
     story = "; ".join(
-        f"{name}: {sum(value > threshold for value in row)} of {len(row)} images above {threshold:g} dB, "
+        f"{name}: {sum(value > threshold for value in row)} of {len(row)} {noun}s above {threshold:g} dB, "
         f"highest {decibel(max(row))}"
         for name, row in shown.items()
     )
     svg = chart(
         frame(x, y) + marks + join(lines),
-        title="Share of images rebuilt better than x dB, per defence",
-        description=f"For each image the strongest attack counts. {story}.",
+        title=f"Share of {noun}s rebuilt better than x dB, per defence",
+        description=f"For each {noun} the strongest attack counts. {story}.",
         name="success",
     )
-    return Figure("Share of images above x dB", svg, _legend(list(shown)), len(strongest) - len(shown))
+    return Figure(f"Share of {noun}s above x dB", svg, _legend(list(shown)), len(strongest) - len(shown))
 
 
 def tradeoff(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> Figure | None:
     """Worst PSNR against accuracy lost: the lower left corner is what one wants."""
+    noun = noun_of(cells)
     rows = [
         row
         for row in by_defence(cells, costs)
-        if row.accuracy_drop is not None and row.both.best_psnr is not None and not row.training_diverged
+        if row.accuracy_drop is not None and row.both.worst_psnr is not None and not row.training_diverged
     ][:_MOST_LINES]
     if len(rows) < 2:
         return None
-    places = [(100 * (row.accuracy_drop or 0.0), _cap(row.both.best_psnr or 0.0)) for row in rows]
+    places = [(100 * (row.accuracy_drop or 0.0), _cap(row.both.worst_psnr or 0.0)) for row in rows]
     right = max(1.0, *(a for a, _ in places)) * 1.12
     x = x_axis(min(0.0, *(a for a, _ in places)) - 0.16 * right, right, label="accuracy lost (points)")
     y = y_axis(
         5 * math.floor(min(b for _, b in places) / 5 - 0.2),
         5 * math.ceil(max(b for _, b in places) / 5 + 0.2),
-        label="worst image (dB)",
+        label=f"worst {noun} (dB)",
     )
     dots = [_dot(x(a), y(b), row.grade) for row, (a, b) in zip(rows, places, strict=True)]
     names = place_names([(x(a), y(b), _short(row.name)) for row, (a, b) in zip(rows, places, strict=True)])
     story = "; ".join(
-        f"{row.name}: worst image {decibel(row.both.best_psnr)}, {a:.1f} points lost, grade {row.grade}"
+        f"{row.name}: worst {noun} {decibel(row.both.worst_psnr)}, {a:.1f} points lost, grade {row.grade}"
         for row, (a, _) in zip(rows, places, strict=True)
     )
     svg = chart(
@@ -132,7 +134,7 @@ def tradeoff(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> Figur
         description=f"Lower left is better. {story}.",
         name="tradeoff",
     )
-    return Figure("Worst image against accuracy lost", svg, ())
+    return Figure(f"Worst {noun} against accuracy lost", svg, ())
 
 
 def _dot(across: float, down: float, grade: str) -> Markup:
@@ -145,6 +147,9 @@ def _strongest(cells: Sequence[CellRecord]) -> dict[str, list[float]]:
     best: dict[str, dict[tuple[object, ...], float]] = {}
     for cell in cells:
         for example in examples_of(cell):
+            # A failed attack shows no protection; what it rebuilt all the same is shown.
+            if not is_evidence(cell) and example.level < RECOGNISABLE:
+                continue
             row = best.setdefault(cell.defence, {})
             who = _identity(example)
             row[who] = max(row.get(who, -math.inf), example.psnr)

@@ -1,15 +1,16 @@
 """Grades A–F: how much of one private image an attacker got.
 
-Two measures each give a level 0–5: the PSNR gained over a guess made without the update, and
+Two measures each give a level 0–5: the PSNR gained over the best of what is reached without the update, and
 SSIM. The image's level is their mean, rounded up, because an error towards "safe" is the
-expensive one; but only an image whose PSNR alone earns F can be one. An image no closer than a
-guess is A whatever its SSIM: flat pictures resemble any flat guess.
+expensive one; but only an image whose PSNR alone earns F can be one. An image no closer than what is reached
+without the update is A whatever its SSIM: flat pictures resemble any flat guess.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -58,6 +59,32 @@ def level_example(psnr: float | None, ssim: float | None, *, baseline_psnr: floa
     level = math.ceil((by_gain + bisect_right(_SSIM_STEPS, ssim)) / 2)
     # Structure alone makes no copy: small pictures can be alike in SSIM and far apart in pixels.
     return level if by_gain == NEAR_COPY else min(level, NEAR_COPY - 1)
+
+
+def badness(psnr: float, ssim: float | None, *, baseline_psnr: float | None) -> tuple[int, float, float, float]:
+    """Sort key of one image, the larger the more was given away: level, gain over the best null, PSNR, SSIM.
+
+    This is the only order by which a "worst" image is chosen. The level comes first because it is what the grade
+    says; a higher PSNR on a picture that anyone could guess is not worse.
+    """
+    level = level_example(psnr, ssim, baseline_psnr=baseline_psnr) or 0
+    return level, psnr - _baseline(baseline_psnr), psnr, 0.0 if ssim is None or math.isnan(ssim) else ssim
+
+
+def find_worst(
+    psnr: Sequence[float], *, ssim: Sequence[float] | None = None, baseline: Sequence[float] | None = None
+) -> int | None:
+    """Place of the worst image by `badness`; None where no PSNR is a number."""
+    known = [index for index, value in enumerate(psnr) if not math.isnan(value)]
+    return max(
+        known,
+        key=lambda index: badness(
+            psnr[index],
+            None if ssim is None else ssim[index],
+            baseline_psnr=None if baseline is None else baseline[index],
+        ),
+        default=None,
+    )
 
 
 def grade_example(psnr: float | None, ssim: float | None, baseline_psnr: float | None = None) -> str:

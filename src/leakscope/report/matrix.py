@@ -24,9 +24,11 @@ class Contest:
 
     @property
     def partial(self) -> str:
-        """How many runs ended well, said only when some did not."""
-        total = len(self.group.statuses)
-        return f"{self.group.ok} of {total} runs ok" if 0 < self.group.ok < total else ""
+        """How the runs ended, said only when some did not end well."""
+        total, ended = len(self.group.statuses), dict.fromkeys(self.group.statuses)
+        if self.group.ok == total:
+            return ""
+        return f"{self.group.ok} of {total} runs ok" if self.group.ok else ", ".join(ended)
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,6 @@ def _cost(name: str, cell: CellRecord, costs: Sequence[DefenceCost]) -> DefenceC
     return next((cost for cost in costs if (cost.name, cost.model, cost.data) == (name, cell.model, cell.data)), None)
 
 
-def _badness(cells: Sequence[CellRecord]) -> tuple[int, float, float]:
+def _badness(cells: Sequence[CellRecord]) -> tuple[int, float, float, float]:
     worst = group(cells).worst
-    return worst.badness if worst else (-1, 0.0, 0.0)
+    return worst.badness if worst else (-1, 0.0, 0.0, 0.0)

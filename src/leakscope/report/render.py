@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,13 +17,19 @@ from markupsafe import Markup
 
 from leakscope.errors import BadInputError
 from leakscope.files import write_atomic
+from leakscope.regular_files import read_file
 from leakscope.report.gallery import CellImages, Gallery, Images, build_gallery
 from leakscope.report.grades import mark
+from leakscope.report.remedies import chance_words
 from leakscope.report.schema import Summary, parse_summary
+from leakscope.report.spreadsheet import to_csv
+from leakscope.report.statuses import status_mark, status_meaning
 from leakscope.report.view import all_examples, data_block, page_context
 from leakscope.report.words import decibel, plural, remarks
 
 MAX_BYTES = 5_000_000
+SPREADSHEET = "results.csv"
+_LARGEST_SUMMARY = 500_000_000
 _MOST_DATA = 1_000_000
 # Room for the banner and headings that only the final page has.
 _RESERVE = 20_000
@@ -30,7 +37,7 @@ _FOLDER = Path(__file__).parent / "templates"
 
 
 def write_report(directory: str | Path, *, show_images: bool = False) -> Path:
-    """Render `directory`/summary.json as `directory`/report.html and return its path.
+    """Render `directory`/summary.json as `directory`/report.html and return its path; results.csv goes beside it.
 
     The page replaces an older one in a single step: a reader never sees half of it.
 
@@ -43,8 +50,9 @@ def write_report(directory: str | Path, *, show_images: bool = False) -> Path:
         StorageError: when the page cannot be written.
     """
     folder = Path(directory)
-    summary = _read_summary(folder / "summary.json")
+    summary = read_summary(folder / "summary.json")
     page = render(summary, CellImages(folder / "cells") if show_images else None, show_images=show_images)
+    write_atomic(folder / SPREADSHEET, to_csv(summary).encode("utf-8", "replace"))
     return write_atomic(folder / "report.html", page.encode("utf-8"))
 
 
@@ -66,11 +74,16 @@ def render(summary: Summary, images: Images | None, *, show_images: bool) -> str
     return _fill(context, gallery=build_gallery(all_examples(summary), images or {}, budget=budget))
 
 
-def _read_summary(path: Path) -> Summary:
-    if not path.is_file():
+def read_summary(path: Path) -> Summary:
+    """Read and check a run's summary.json.
+
+    Raises:
+        BadInputError: when it is missing, is not JSON or does not fit the schema.
+    """
+    if not os.path.isfile(path):
         raise BadInputError(f"no summary at {path}; expected a run's directory, made by `leakscope audit --out …`")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_file(path, most=_LARGEST_SUMMARY))
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"{path} is not JSON: {error}; run the audit again to write it") from error
     if not isinstance(content, dict):
@@ -120,6 +133,10 @@ def _environment() -> Environment:
         plural=plural,
         remarks=remarks,
         sortable=_sortable,
+        meaning=status_meaning,
+        ending=status_mark,
+        chance=chance_words,
+        explained=_explained,
     )
     return found
 
@@ -142,6 +159,13 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 def _share(value: float | None, digits: int = 0) -> str:
     return "–" if value is None or not math.isfinite(value) else f"{100 * value:.{digits}f} %"
+
+
+def _explained(value: float | None) -> str:
+    """Share of an update that is explained; of nearly all of it, what is left: there the difference is."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{100 * value:.0f} %" if value < 0.995 or value >= 1 else f"all but {1 - value:.0e}"
 
 
 def _points(value: float | None) -> str:

@@ -15,20 +15,29 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from leakscope.errors import BadInputError
-from leakscope.types import LocalTraining
+from leakscope.local_training import LocalTraining
+from leakscope.settings import PlannedAttack
+from leakscope.text import without_controls
 
-_LONGEST_TEXT = 2_000
+_DEEPEST = 20
+# How the times of a defence are called among the timings of a run: median, and the middle half.
+_STEP_TIMES = ("step ratio", "step ratio low", "step ratio high")
 
 
-def _clip(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+def _clean(value: object, depth: int = 0) -> object:
+    """Free all text in `value` of what a page or a terminal would obey; deeper than any setting nothing is kept."""
+    if isinstance(value, str) or depth > _DEEPEST:
+        return without_controls(value) if isinstance(value, str) else "…"
+    if isinstance(value, dict):
+        return {_clean(key, depth + 1): _clean(item, depth + 1) for key, item in value.items()}
+    return [_clean(item, depth + 1) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-Text = Annotated[str, AfterValidator(_clip)]
+Text = Annotated[str, AfterValidator(without_controls)]
+Anything = Annotated[dict[str, Any], BeforeValidator(_clean)]
 Texts = Annotated[list[Text], AfterValidator(lambda items: items[:200])]
 Number = float | None
 Score = float | bool | None
-Positive = Annotated[int, Field(ge=1)]
 
 
 def _drop_unmeasured(columns: object) -> object:
@@ -46,31 +55,6 @@ class Document(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Settings(Document, extra="forbid"):
-    """What a user writes: a name that is not known is a mistake."""
-
-
-class PlannedAttack(Settings):
-    """An attack at `steps` `of` its own steps, from `restarts` starts; None leaves those as they are."""
-
-    steps: Positive
-    of: Positive
-    restarts: Positive | None = None
-
-    @model_validator(mode="after")
-    def _not_longer(self) -> PlannedAttack:
-        if self.steps > self.of:
-            raise ValueError(f"an attack is never made longer: steps must be at most {self.of}, got {self.steps}")
-        return self
-
-
-class Planned(Settings):
-    """What a budget came to: the length of each attack, and the cells there was no time for, by label."""
-
-    attacks: dict[str, PlannedAttack] = {}
-    left_out: tuple[str, ...] = ()
-
-
 class MetricStats(Document):
     """How the values of one metric are spread over the examples of a cell."""
 
@@ -86,12 +70,24 @@ class MetricStats(Document):
     n: int = 0
 
 
+class FitRecord(Document):
+    """How much of one attacked update the result explains: `leakscope.Fit` as it is stored."""
+
+    explained: Number = None
+    cosine: Number = None
+    unrelated: Number = None
+    truth: Number = None
+    diagnosis: Text = ""
+
+
 class AttackFindings(Document):
     """What an attack on one cell came to: the part of its record that a worker writes.
 
     `scores` hold one value per example for each metric, and `baseline_psnr`: what a guess without the update reaches.
     `trained_scores` are against what a client really trained on; empty where its defence did not change the pictures.
-    `rounds` are those that were played, and `server` tells whether it handed out what was agreed.
+    `rounds` are those that were played, and `server` tells whether it handed out what was agreed. `fits` has one entry
+    per attacked update; `baselines` one value per example and null baseline, of which `baseline_psnr` is the best.
+    `worst` is the place of the worst example; `worst` in `stats` is the value of that very example, in every metric.
     """
 
     attack_paper: Text = ""
@@ -99,15 +95,18 @@ class AttackFindings(Document):
     message: Text = ""
     where: Text = ""
     n: int = 0
-    scores: Annotated[dict[str, list[Score]], BeforeValidator(_drop_unmeasured)] = {}
-    trained_scores: dict[str, list[Score]] = {}
-    stats: dict[str, MetricStats] = {}
+    scores: Annotated[dict[Text, list[Score]], BeforeValidator(_drop_unmeasured)] = {}
+    trained_scores: dict[Text, list[Score]] = {}
+    stats: dict[Text, MetricStats] = {}
     loss: Number = None
     history: list[Number] = []
     evaluations: int = 0
     notes: Texts = []
     server: Literal["honest", "malicious"] = "honest"
     rounds: int = 1
+    fits: list[FitRecord] = []
+    baselines: dict[Text, list[Number]] = {}
+    worst: int | None = None
 
 
 class CellRecord(AttackFindings):
@@ -142,30 +141,73 @@ class TrainingFindings(Document):
     diverged: bool = False
     rounds: int = 0
     paper: Text = ""
+    classes: int | None = None
+    chance: Number = None
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether the interval of the accuracy reaches down to naming the most frequent class always."""
+        return self.chance is not None and self.ci[0] <= self.chance
 
 
 class DefenceCost(Document):
-    """What a defence does to accuracy, time and traffic."""
+    """What a defence does to accuracy, time and traffic.
+
+    `chance` is the accuracy of always naming the most frequent of `classes`. `at_chance` tells that the interval of the
+    accuracy reaches down to it: such a network has learnt nothing, and what it does not leak is no merit of a defence.
+    Its times differ from run to run: they are written among `Summary.timings`, under `key`, and found there again.
+    """
 
     name: Text
+    key: Text = ""
     paper: Text = ""
     model: Text = ""
     data: Text = ""
     accuracy: Number = None
     ci: list[Number] | None = None
     accuracy_drop: Number = None
-    step_time_ratio: Number = None
+    step_time_ratio: Number = Field(default=None, exclude=True)
+    step_time_spread: list[Number] | None = Field(default=None, exclude=True)
     upload_ratio: Number = None
     diverged: bool = False
+    classes: int | None = None
+    chance: Number = None
+    at_chance: bool = False
+
+    def timings(self) -> dict[str, Number]:
+        """What `Summary.timings` hold of it."""
+        low, high = self.step_time_spread or (None, None)
+        values = dict(zip(_STEP_TIMES, (self.step_time_ratio, low, high), strict=True))
+        return {f"{self.key} {name}": value for name, value in values.items() if self.key and value is not None}
+
+
+class WorstImage(Document):
+    """The one example that grade, PSNR, SSIM, gain and picture of a verdict come from; `key` is that of its cell."""
+
+    key: Text
+    index: int
+    attack: Text
+    defence: Text
+    grade: Text
+    psnr: Number = None
+    ssim: Number = None
+    gain: Number = None
+    best_null: Text = ""
 
 
 class Verdict(Document):
-    """What the first screen says."""
+    """What the first screen says.
+
+    `status`, `line` and `exit_code` are those of the gate: one decision, whoever shows it.
+    """
 
     grade: Text
     status: Text
     headline: Text
     sentences: Texts
+    line: Text = ""
+    exit_code: int | None = None
+    worst: WorstImage | None = None
 
 
 class ScenarioText(Document):
@@ -184,9 +226,11 @@ class SelfCheck(Document):
     passed: bool = False
 
 
-class Budget(Planned):
+class Budget(Document):
     """What a budget made of a run: lengths of attacks, cells without a result, and what a reader must know of it."""
 
+    attacks: dict[str, PlannedAttack] = {}
+    left_out: tuple[str, ...] = ()
     seconds: Number = None
     shortened: Texts = []
     unfinished: int = 0
@@ -198,7 +242,7 @@ class Counts(Document):
 
     total: int = 0
     ok: int = 0
-    failed: dict[str, int] = {}
+    failed: dict[Text, int] = {}
 
 
 class Summary(Document):
@@ -210,22 +254,38 @@ class Summary(Document):
     cells: list[CellRecord]
     threshold_psnr: float
     command: Text = ""
-    config: dict[str, Any] = {}
-    environment: dict[str, Any] = {}
-    code: dict[str, Any] = {}
+    config: Anything = {}
+    environment: Anything = {}
+    code: Anything = {}
     self_check: SelfCheck | None = None
     verdict: Verdict | None = None
     budget: Budget | None = None
-    scenarios: dict[str, ScenarioText] = {}
+    scenarios: dict[Text, ScenarioText] = {}
     defences: list[DefenceCost] = []
     counts: Counts | None = None
     not_tested: Texts = []
     reproduce: Texts = []
-    timings: dict[str, Number] = {}
+    timings: dict[Text, Number] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_step_times(cls, data: Any) -> Any:
+        """Give every defence its times; version 0.2 and earlier wrote them beside its accuracy."""
+        if not isinstance(data, dict) or not isinstance(data.get("timings"), dict):
+            return data
+        costs = data.get("defences")
+        if not isinstance(costs, list) or not all(isinstance(cost, dict) for cost in costs):
+            return data
+        return {**data, "defences": [_with_times(cost, data["timings"]) for cost in costs]}
 
     def to_json(self) -> str:
         """The content of `summary.json`."""
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, allow_nan=False)
+
+
+def _with_times(cost: dict[str, Any], timings: dict[str, Any]) -> dict[str, Any]:
+    ratio, low, high = (timings.get(f"{cost.get('key')} {name}") for name in _STEP_TIMES)
+    return cost if ratio is None else {**cost, "step_time_ratio": ratio, "step_time_spread": [low, high]}
 
 
 def parse_summary(data: Mapping[str, Any]) -> Summary:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from leakscope.report.dpia import DISCLAIMER, draft_dpia
 from leakscope.report.evidence import (
     NO_DEFENCE,
     DefenceEvidence,
@@ -19,14 +20,18 @@ from leakscope.report.evidence import (
     is_evidence,
 )
 from leakscope.report.figures import convergence, success, tradeoff
+from leakscope.report.glossary import GLOSSARY
 from leakscope.report.grades import ASSUMED_BASELINE_DB, GRADES, NO_GAIN_DB
 from leakscope.report.matrix import MOST_MATRICES, matrices
-from leakscope.report.schema import CellRecord, Summary
+from leakscope.report.nouns import is_picture, noun_of, reword
+from leakscope.report.remedies import advise
+from leakscope.report.schema import CellRecord, FitRecord, Summary
 from leakscope.report.verdict import verdict
-from leakscope.report.words import GLOSSARY, decibel
+from leakscope.report.words import decibel
 
 MOST_ROWS = 1_000
 _MOST_CONFIG = 60_000
+_MOST_DIAGNOSES = 20
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,22 @@ class CellRow:
     group: Group
     seconds: float | None
     labels: float | None
+    fit: FitRecord | None
+
+    @property
+    def explained(self) -> float | None:
+        """Share of the update that the result explains, of the update that is explained least."""
+        return self.fit.explained if self.fit else None
+
+    @property
+    def unrelated(self) -> float | None:
+        """What an unrelated example explains of that update."""
+        return self.fit.unrelated if self.fit else None
+
+    @property
+    def diagnosis(self) -> str:
+        """A description that explains the update better than the declared one."""
+        return next((fit.diagnosis for fit in self.cell.fits if fit.diagnosis), "")
 
 
 @dataclass(frozen=True)
@@ -55,23 +76,32 @@ def page_context(summary: Summary) -> dict[str, Any]:
     undefended = group([cell for cell in cells if cell.defence == NO_DEFENCE] or cells)
     grids = matrices(cells, costs)
     rows = cell_rows(summary)
+    judged = summary.verdict or verdict(cells, summary.threshold_psnr, defences=costs, self_check=summary.self_check)
+    advice, noun = advise(summary), noun_of(cells)
+    failed = [cell for cell in cells if not is_evidence(cell)]
     return {
         "summary": summary,
-        "verdict": summary.verdict
-        or verdict(cells, summary.threshold_psnr, defences=costs, self_check=summary.self_check),
+        "verdict": judged,
+        "advice": advice,
+        "dpia": draft_dpia(summary, judged, advice),
+        "disclaimer": DISCLAIMER,
+        "noun": noun,
+        "has_pictures": any(map(is_picture, cells)),
         "defences": sorted(defences, key=lambda row: row.name != NO_DEFENCE)[:MOST_MATRICES],
         "key_numbers": key_numbers(summary, undefended, defences),
         "matrices": grids[:MOST_MATRICES],
         "matrices_left_out": max(0, len(grids) - MOST_MATRICES),
         "rows": rows[:MOST_ROWS],
         "rows_left_out": max(0, len(rows) - MOST_ROWS),
-        "failed": [cell for cell in cells if not is_evidence(cell)][:MOST_ROWS],
+        "failed": failed[:MOST_ROWS],
+        "failed_statuses": list(dict.fromkeys("no score" if cell.status == "ok" else cell.status for cell in failed)),
+        "diagnoses": diagnoses(rows),
         "convergence": convergence(cells),
         "success": success(cells, summary.threshold_psnr),
         "tradeoff": tradeoff(cells, costs),
         "config": _clip(json.dumps(summary.config, indent=2, ensure_ascii=False, default=str)),
         "papers": _papers(summary),
-        "grades": GRADES,
+        "grades": [(grade, reword(grade.meaning, noun)) for grade in GRADES],
         "no_gain_db": NO_GAIN_DB,
         "assumed_baseline_db": ASSUMED_BASELINE_DB,
         "glossary": GLOSSARY,
@@ -80,16 +110,19 @@ def page_context(summary: Summary) -> dict[str, Any]:
 
 def key_numbers(summary: Summary, undefended: Group, defences: Sequence[DefenceEvidence]) -> list[KeyNumber]:
     """The figures beside the verdict."""
-    worst, total = undefended.worst, len(undefended.examples)
+    worst = undefended.worst
     guesses = [example.baseline for example in undefended.examples if example.baseline is not None]
-    above = undefended.above(summary.threshold_psnr)
+    above, total = undefended.exposed(summary.threshold_psnr)
     everything = group(summary.cells)
     ssim = "" if worst is None or worst.ssim is None else f"SSIM {worst.ssim:.2f}, "
+    noun = noun_of(summary.cells)
     found = [
-        KeyNumber(decibel(worst.psnr if worst else None), "worst image", f"{ssim}no defence"),
-        KeyNumber(decibel(undefended.median_psnr), "typical image", "median, no defence"),
+        KeyNumber(decibel(worst.psnr if worst else None), f"worst {noun}", f"{ssim}no defence"),
+        KeyNumber(decibel(undefended.median_psnr), f"typical {noun}", "median, no defence"),
         KeyNumber(decibel(median(guesses) if guesses else None), "a mere guess", "without seeing the update"),
-        KeyNumber(f"{above} of {total}", "above threshold", f"{summary.threshold_psnr:g} dB, no defence"),
+        KeyNumber(
+            f"{above} of {total}", "above the gate", f"private examples, {summary.threshold_psnr:g} dB, no defence"
+        ),
         KeyNumber(f"{everything.ok} of {everything.attackable}", "attacks usable", "95 % needed for a verdict"),
     ]
     if all(row.name != NO_DEFENCE for row in defences):
@@ -106,8 +139,26 @@ def cell_rows(summary: Summary) -> list[CellRow]:
     for cell in summary.cells:
         labels = [bool(flag) for flag in cell.column("label_correct") if flag is not None]
         right = sum(labels) / len(labels) if labels and cell.status == "ok" else None
-        rows.append(CellRow(cell, group([cell]), summary.timings.get(cell.key), right))
+        rows.append(CellRow(cell, group([cell]), summary.timings.get(cell.key), right, _weakest(cell)))
     return sorted(rows, key=_row_badness, reverse=True)
+
+
+def _weakest(cell: CellRecord) -> FitRecord | None:
+    known = [(fit.explained, fit) for fit in cell.fits if fit.explained is not None]
+    return min(known, key=lambda pair: pair[0])[1] if known else None
+
+
+def diagnoses(rows: Sequence[CellRow]) -> list[tuple[str, str]]:
+    """Each different diagnosis with the cells it is about."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.diagnosis:
+            found.setdefault(row.diagnosis, []).append(f"{row.cell.attack} on {row.cell.data}")
+    named = [(list(dict.fromkeys(names)), line) for line, names in found.items()]
+    return [
+        (", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""), line)
+        for names, line in named[:_MOST_DIAGNOSES]
+    ]
 
 
 def data_block(summary: Summary, *, limit: int) -> str | None:
@@ -132,9 +183,9 @@ def all_examples(summary: Summary) -> list[Any]:
     return [example for cell in summary.cells for example in examples_of(cell)]
 
 
-def _row_badness(row: CellRow) -> tuple[int, float, float]:
+def _row_badness(row: CellRow) -> tuple[int, float, float, float]:
     worst = row.group.worst
-    return worst.badness if worst else (-1, 0.0, 0.0)
+    return worst.badness if worst else (-1, 0.0, 0.0, 0.0)
 
 
 def _papers(summary: Summary) -> list[tuple[str, str]]:

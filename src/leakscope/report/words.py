@@ -1,4 +1,4 @@
-"""Sentences of the verdict and the glossary, for readers who know neither attacks nor decibels."""
+"""Sentences of the verdict, for readers who know neither attacks nor decibels."""
 
 from __future__ import annotations
 
@@ -6,65 +6,21 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from leakscope.report.evidence import NO_DEFENCE, DefenceEvidence, Example, Group
+from leakscope.report.evidence import NO_DEFENCE, DefenceEvidence, Example, Group, group
 from leakscope.report.grades import GRADES, RECOGNISABLE
 from leakscope.report.schema import CellRecord, SelfCheck
 from leakscope.types import LocalTraining
 
 _NAMED_CELLS = 5
+# Statuses that the fit of a result decides: a reader needs its figures.
+_DOUBTFUL = ("unexplained", "unfinished")
 
-# Plain-language meaning of every measure on the page.
-GLOSSARY: tuple[tuple[str, str], ...] = (
-    (
-        "PSNR (dB)",
-        "How close a reconstruction is to the original, pixel by pixel: 10·log₁₀(1 / MSE) with pixels in [0, 1]. "
-        "Higher means more was given away. Every 10 dB is a ten times smaller squared error. On small photographs a "
-        "person usually recognises the content from about 17 dB on, and 30 dB is hard to tell from the original.",
-    ),
-    (
-        "SSIM",
-        "Structural similarity: how well edges and texture agree, 0 for none and 1 for identical. "
-        "It notices shapes that PSNR misses, and forgives an overall change of brightness that PSNR punishes.",
-    ),
-    ("MSE", "Mean squared error over all pixels, pixels in [0, 1]. Lower means more was given away."),
-    ("LPIPS", "Distance between deep features of both images. Lower means more alike to a human eye."),
-    (
-        "Guess, baseline",
-        "PSNR that someone reaches without the update at all. Only what exceeds it was given away by the update.",
-    ),
-    (
-        "Worst, median",
-        "Worst is the image of which most was given away. It decides the grade, because privacy is lost one person at "
-        "a time. The median is the typical image.",
-    ),
-    (
-        "Label right",
-        "Share of examples whose class the attacker named correctly, whatever the picture looks like.",
-    ),
-    (
-        "Attacker: unaware, knows it",
-        "The unaware attacker acts as if there were no defence. The other knows which defence is on and adapts to it. "
-        "A defence is judged by whichever of both gets more.",
-    ),
-    (
-        "Accuracy lost (points)",
-        "Accuracy without a defence minus accuracy with it, in percentage points, after the same training.",
-    ),
-    ("Step time ×, upload ×", "Time of one client step and bytes sent, relative to no defence."),
-    (
-        "Matching loss",
-        "What an attack minimises: the distance between the update it would cause and the update it saw. "
-        "A small loss does not prove a good picture, nor a large one a safe one.",
-    ),
-    (
-        "ok, diverged, nan, oom, timeout, error",
-        "How an attack ended. Only ok counts as evidence. The others are failures of the attack, never protection.",
-    ),
-    (
-        "refused, sealed",
-        "Nothing could be attacked: the scenario withholds what the attack needs, or the update was encrypted.",
-    ),
-)
+# What a null baseline is called in a sentence.
+_NULLS = {
+    "blind guess": "a guess",
+    "prior alone": "the same attack on another update",
+    "nearest public picture": "the nearest of many other pictures",
+}
 
 _CAN = (
     "learns no more about private images than a guess would tell",
@@ -110,15 +66,32 @@ def remarks(cell: CellRecord) -> list[str]:
     """What a reader of one line of results must know beside its numbers."""
     server = ["malicious server"] if cell.server == "malicious" else []
     rounds = [plural(cell.rounds, "round")] if cell.rounds > 1 else []
-    best = max(_psnr_of_trained(cell), default=None)
-    trained = [] if best is None else [f"worst {decibel(best)} against what was trained on"]
-    return [", ".join(server + rounds), *trained] if server or rounds else trained
+    found = _trained_psnr(cell)
+    trained = [] if found is None else [f"worst {decibel(found)} against what was trained on"]
+    weak = [words] if cell.status in _DOUBTFUL and (words := fit_words(cell)) else []
+    return [*([", ".join(server + rounds)] if server or rounds else []), *trained, *weak]
 
 
-def _psnr_of_trained(cell: CellRecord) -> list[float]:
-    values = cell.trained_scores.get("psnr", [])
+def _trained_psnr(cell: CellRecord) -> float | None:
+    """Of the worst example, the PSNR against what was trained on: not that of another example that came closer."""
+    worst, values = group([cell]).worst, cell.trained_scores.get("psnr", [])
+    if worst is None or worst.index >= len(values):
+        return None
+    value = values[worst.index]
     # JSON has no infinity: a perfect copy arrives without PSNR.
-    return [math.inf if value is None else float(value) for value in values] if cell.status == "ok" else []
+    return math.inf if value is None else float(value)
+
+
+def fit_words(cell: CellRecord) -> str:
+    """How much of an update its reconstruction explains, of the update that is explained least; empty if unknown."""
+    known = [(fit.explained, fit) for fit in cell.fits if fit.explained is not None]
+    if not known:
+        return ""
+    explained, fit = min(known, key=lambda pair: pair[0])
+    parts = [f"explains {100 * explained:.0f} % of the update"]
+    parts += [] if fit.unrelated is None else [f"an unrelated picture {100 * fit.unrelated:.0f} %"]
+    parts += [] if fit.truth is None else [f"the true examples {100 * fit.truth:.0f} %"]
+    return "; ".join([*parts, *([fit.diagnosis] if fit.diagnosis else [])])
 
 
 def what_was_rebuilt(judged: Group) -> str:
@@ -162,11 +135,11 @@ def best_defence(rows: Sequence[DefenceEvidence]) -> str:
     if not measured:
         return (
             f"{among}none has been shown to protect against an attacker who knows it is there "
-            "(not tested, attacks failed, or training diverged)."
+            "(not tested, attacks failed, or training diverged or learnt nothing)."
         )
     best = min(measured, key=lambda row: row.rank)
     level = best.both.worst.level if best.both.worst else 0
-    outcome = f"worst image {decibel(best.both.best_psnr)}, grade {best.grade} ({GRADES[level].meaning})"
+    outcome = f"worst image {decibel(best.both.worst_psnr)}, grade {best.grade} ({GRADES[level].meaning})"
     if level >= RECOGNISABLE:
         return f"{among}none is enough: even the best, {best.name}, still gives away {outcome}{_price(best)}."
     return f"{among}{best.name} protects best, even against an attacker who knows it: {outcome}{_price(best)}."
@@ -216,7 +189,7 @@ def _scores(example: Example) -> str:
         parts.append(f"SSIM {example.ssim:.2f}")
     if example.gain is not None:
         direction = "closer than" if example.gain >= 0 else "further off than"
-        parts.append(f"{decibel(abs(example.gain))} {direction} a guess")
+        parts.append(f"{decibel(abs(example.gain))} {direction} {_NULLS.get(example.best_null, example.best_null)}")
     return ", ".join(parts)
 
 
@@ -227,6 +200,8 @@ def _defence(cell: CellRecord) -> str:
 
 
 def _price(row: DefenceEvidence) -> str:
+    if row.at_chance:
+        return "; with it the network is no better than chance"
     if row.accuracy_drop is None:
         return "; its cost in accuracy was not measured"
     points = 100 * row.accuracy_drop

@@ -69,8 +69,8 @@
     shown.textContent = count === 1 ? "1 line" : count + " lines";
   });
 
-  // On paper nothing can be opened: the rules of grading and the failures are printed in full.
-  const folded = [...document.querySelectorAll("details.rules, details.failed")].filter((part) => !part.open);
+  // On paper nothing can be opened: matrices, rules of grading and failures are printed in full.
+  const folded = [...document.querySelectorAll("details.rules, details.failed, details.more")].filter((part) => !part.open);
   addEventListener("beforeprint", () => folded.forEach((part) => { part.open = true; }));
   addEventListener("afterprint", () => folded.forEach((part) => { part.open = false; }));
 

@@ -1,0 +1,151 @@
+"""What to do: the cheapest defence that was shown to be enough, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from report_summaries import cell, summary
+
+from leakscope import report
+from leakscope.report.remedies import advise
+
+
+def cost(name, *, drop=0.0, time=1.0, upload=1.0, **more):
+    return {
+        "name": name,
+        "model": "resnet20",
+        "data": "cifar10",
+        "accuracy": 0.9 - drop,
+        "accuracy_drop": drop,
+        "step_time_ratio": time,
+        "upload_ratio": upload,
+    } | more
+
+
+def both(name, psnr=12.2, *, knowing=None, **fields):
+    """A defence against both attackers."""
+    return [
+        cell(defence=name, psnr=[psnr], **fields),
+        cell(defence=name, psnr=[psnr if knowing is None else knowing], adaptive=True, **fields),
+    ]
+
+
+def advice(*cells, costs=(), plain=30.0, **changes):
+    content = summary(seeds=1) | {"cells": [cell(psnr=[plain]), *cells], "defences": list(costs)} | changes
+    return advise(report.parse_summary(content))
+
+
+def test_the_cheapest_of_the_sufficient_is_named():
+    found = advice(
+        *both("dear"), *both("cheap"), *both("broken", knowing=25.0), costs=[cost("dear", drop=0.05), cost("cheap")]
+    )
+    assert found.chosen is not None
+    assert found.chosen.name == "cheap"
+    assert "Switch on cheap" in found.headline
+    assert [option.name for option in found.options] == ["cheap", "dear", "broken"]
+    assert found.options[2].why == "one who knows it still gets 25.0 dB, above the gate of 18 dB"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"drop": 0.01}, {"drop": 0.02}),
+        ({"drop": 0.01, "time": 1.1}, {"drop": 0.01, "time": 1.2}),
+        ({"drop": 0.01, "time": 1.1, "upload": 0.5}, {"drop": 0.01, "time": 1.1, "upload": 1.0}),
+        ({"drop": 0.2}, {"drop": None}),  # what was not measured is not cheap
+        ({"drop": -0.01, "time": 1.0}, {"drop": 0.0, "time": 2.0}),  # a gain of accuracy is chance: time decides
+    ],
+)
+def test_accuracy_then_time_then_traffic(first, second):
+    def paid(name, how):
+        return cost(name, **{**how, "drop": 0.0}) | {"accuracy_drop": how.get("drop", 0.0)}
+
+    found = advice(*both("b"), *both("a"), costs=[paid("a", first), paid("b", second)])
+    assert found.chosen is not None
+    assert found.chosen.name == "a"
+
+
+def test_the_highest_cost_over_all_networks_counts():
+    other = {"model": "mlp"}
+    found = advice(
+        *both("a"), *both("b"), costs=[cost("a", drop=0.0), cost("a", drop=0.3, **other), cost("b", drop=0.1)]
+    )
+    assert found.chosen is not None
+    assert found.chosen.name == "b"
+
+
+@pytest.mark.parametrize("status", ["diverged", "timeout", "error", "unexplained", "unfinished", "nan", "oom"])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_broken_attack_recommends_nothing(status, adaptive):
+    cells = both("weak")
+    cells[adaptive] = cell(defence="weak", psnr=[9.0], adaptive=adaptive, status=status)
+    found = advice(*cells, costs=[cost("weak")])
+    assert found.chosen is None
+    assert "not sufficient" in found.headline
+    assert "gave evidence" in found.options[0].why
+
+
+def test_a_defence_that_only_an_unaware_attacker_faced_is_not_recommended():
+    found = advice(cell(defence="hidden", psnr=[9.0]), costs=[cost("hidden")])
+    assert found.chosen is None
+    assert found.options[0].why == "not tested against an attacker who knows it"
+
+
+def test_an_example_above_the_gate_counts_even_if_its_grade_is_not_the_worst():
+    # The first is worse by grade and below the gate; the second is above it.
+    cells = [cell(defence="d", psnr=[17.5, 18.5], ssim=[0.9, 0.0], adaptive=adaptive) for adaptive in (False, True)]
+    found = advice(*cells, costs=[cost("d")])
+    assert found.chosen is None
+    assert "18.5 dB" in found.options[0].why
+
+
+def test_a_network_that_learns_nothing_is_no_success():
+    at_chance = cost("noise", drop=0.8) | {"accuracy": 0.1, "classes": 10, "chance": 0.1, "at_chance": True}
+    found = advice(*both("noise"), costs=[at_chance])
+    assert found.chosen is None
+    assert found.options[0].why == "with it the network is no better than chance"
+    assert found.options[0].note == "10.0 % is what guessing among 10 classes gets (10 %)"
+    assert advice(*both("noise"), costs=[cost("noise") | {"diverged": True}]).chosen is None
+
+
+def test_an_untrained_reference_is_said():
+    lost = cost("none") | {"accuracy": 0.11, "classes": 10, "chance": 0.1, "at_chance": True}
+    found = advice(*both("a"), costs=[lost, cost("a")])
+    assert "learnt nothing in this run: 11.0 % is what guessing among 10 classes gets" in found.notes[0]
+
+
+def test_every_setting_that_leaks_must_have_been_tried():
+    elsewhere = cell(psnr=[30.0], model="mlp")
+    found = advice(elsewhere, *both("a"), costs=[cost("a")])
+    assert found.chosen is None
+    assert "mlp on cifar10" in found.options[0].why
+    assert advice(elsewhere, *both("a"), *both("a", model="mlp"), costs=[cost("a")]).chosen is not None
+
+
+def test_where_nothing_leaks_none_is_needed():
+    found = advice(*both("a"), plain=12.0)
+    assert found.chosen is None
+    assert "none is needed" in found.headline
+
+
+def test_a_broken_run_without_leaks_asks_for_another_and_claims_nothing():
+    content = summary(seeds=1) | {"cells": [cell(status="timeout", psnr=[])], "defences": []}
+    found = advise(report.parse_summary(content))
+    assert "none is needed" not in found.headline
+    assert "again" in found.headline
+
+
+def test_a_failed_self_check_recommends_nothing():
+    found = advice(*both("a"), costs=[cost("a")], self_check={"name": "x", "psnr": 3.0, "passed": False})
+    assert found.chosen is None
+    assert "self-check failed" in found.headline
+
+
+def test_no_defence_tested():
+    assert "no defence was tested" in advice().headline
+
+
+def test_sealed_updates_are_sufficient():
+    sealed = [cell(defence="ckks", status="sealed", psnr=[], adaptive=adaptive) for adaptive in (False, True)]
+    found = advice(*sealed, costs=[cost("ckks", time=20.0)])
+    assert found.chosen is not None
+    assert found.chosen.why == "sealed: nothing to read"
