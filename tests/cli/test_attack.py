@@ -162,7 +162,10 @@ def test_images_of_an_earlier_result_do_not_stay(attack: Command, here: Path) ->
         "image-0000.png",
         "image-9999.png",
         "mine.txt",
+        "report.html",
         "result.json",
+        "results.csv",
+        "summary.json",
     ]
 
 

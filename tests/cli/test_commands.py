@@ -23,6 +23,36 @@ def test_list_shows_every_registered_name(command: Command) -> None:
     assert all(tables["attacks"].values()), "every attack has a first line to show"
 
 
+@pytest.mark.parametrize("kind", ["attacks", "defences"])
+def test_list_shows_the_options_of_one_with_defaults_and_paper(command: Command, kind: str) -> None:
+    from leakscope.catalogue import ATTACKS, DEFENCES, declared_options
+
+    for name in ATTACKS if kind == "attacks" else DEFENCES:
+        code, out, _ = command("list", kind, name)
+        assert code == 0
+        for option, default in declared_options(kind[:-1], name).items():
+            assert f"  {option:22} {default}" in out
+        assert len(out.rpartition("paper: ")[2]) > 10
+
+
+def test_list_refuses_a_name_that_is_not_there(command: Command) -> None:
+    code, _, err = command("list", "attacks", "idgl")
+    assert code == 2
+    assert "Did you mean 'idlg'?" in err
+    code, _, err = command("list", "models", "mlp")
+    assert code == 2
+    assert "have no options" in err
+
+
+@pytest.mark.parametrize("letter", ["b", "B"])
+def test_scenario_letters_in_either_case(letter: str) -> None:
+    from leakscope.audits import parse_config
+    from leakscope.observation.scenario import get_scenario
+
+    assert parse_config({"scenarios": [letter]}).scenarios == ("B",)
+    assert get_scenario(letter).name == "B"
+
+
 def test_an_unknown_attack_suggests_the_nearest_and_exits_2(command: Command, tmp_path: Path) -> None:
     code, _, err = command("audit", "--attack", "inverting-gradient", "--out", str(tmp_path / "run"))
     assert code == 2
@@ -92,6 +122,8 @@ def test_a_run_prints_why_cells_were_refused(command: Command, tmp_path: Path, m
     config.write_text("{utility: null, workers: 1, victims: 1, seeds: [0, 1], attacks: [fc-inversion, adam-l1]}")
     code, out, _ = command("audit", "--config", str(config), "--quiet", "--out", str(tmp_path / "run"))
     assert code == 0
+    assert "LEAK: " in out
+    assert "> 20 dB (worst of 1 private example; 1 above" in out
     lines = out.splitlines()
     assert "2 of 4 cells ok, 2 refused" in lines
     (reason,) = [line for line in lines if line.startswith("refused: ")]
@@ -156,9 +188,38 @@ def test_doctor_imports_extras_and_says_how_to_install_what_is_missing(
     code, out, _ = command("doctor", "--json")
     found = json.loads(out)
     assert code == 0, "extras are optional"
-    assert found["extras"] == "good"
-    assert found["missing extras"] == "broken: breaks_here does not load (RuntimeError); absent: no package not_here"
+    assert found["extras"] == "good (loads_here of unknown version)"
+    assert found["missing extras"] == (
+        "broken: breaks_here does not load (RuntimeError: compiled for another torch); absent: no package not_here"
+    )
     assert found["install them"] == "pip install 'leakscope[broken,absent]'"
+
+
+def test_doctor_imports_what_it_needs_and_says_what_does_not_load(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from leakscope.cli import doctor
+
+    (tmp_path / "breaks_here.py").write_text("raise ImportError('undefined symbol: x')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(doctor, "PACKAGES", {"numpy": "numpy", "scikit-image": "breaks_here"})
+    monkeypatch.setattr(doctor, "EXTRAS", {})
+    code, out, _ = command("doctor", "--json")
+    found = json.loads(out)
+    assert code == 3, "nothing can be measured with it"
+    assert found["FAILED"] == "scikit-image: breaks_here does not load (ImportError: undefined symbol: x)"
+    assert found["packages"].startswith("numpy 2.")
+    assert "self-check" not in found
+
+
+def test_doctor_knows_every_dependency() -> None:
+    import re
+
+    from leakscope.cli.doctor import PACKAGES
+
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    block = text.partition("dependencies = [")[2].partition("\n]")[0]
+    assert set(re.findall(r'^    "([a-z0-9-]+)', block, re.MULTILINE)) == set(PACKAGES)
 
 
 @pytest.mark.parametrize("debug", [False, True])
@@ -171,7 +232,7 @@ def test_an_error_of_our_own_is_no_leak(command: Command, monkeypatch: pytest.Mo
     code, _, err = command("list")
     assert code == 70
     last = err.splitlines()[-1]
-    assert last.startswith("leakscope: internal error (RuntimeError: shapes differ); please report it")
+    assert last.startswith("leakscope: internal error (RuntimeError: shapes differ); please report it with its log")
     assert ("Traceback" in err) is debug
     assert debug or err.count("\n") == 1
 

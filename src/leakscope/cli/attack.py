@@ -1,21 +1,25 @@
-"""`leakscope attack`: what comes back out of one update file."""
+"""`leakscope attack`: what comes back out of update files."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import math
+import os
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-if TYPE_CHECKING:
-    from leakscope.attack import Attack
-    from leakscope.types import Observation, Reconstruction
+from leakscope.cli.file_budget import budget_option
+from leakscope.cli.terminal import echo
 
 
 def attack(
-    update: Path = typer.Argument(help="Update file: .safetensors, .npz or .pt; or the weights after training."),
+    update: Path = typer.Argument(
+        help="Update file: .safetensors, .npz or .pt; or the weights after training; or a folder of such files."
+    ),
     model: str = typer.Option(help="Reference network, or package.module:function that returns one."),
     weights: Path | None = typer.Option(None, help="Weights the client started from: .safetensors, .pt, .pth or .npz."),
     before: Path | None = typer.Option(None, help="UPDATE holds weights after training; these are the ones before."),
@@ -36,32 +40,34 @@ def attack(
     bounds: str | None = typer.Option(
         None, help="Range of the inputs, low,high; none where they have none (default 0,1)."
     ),
+    truth: str | None = typer.Option(
+        None, help="True examples, to score and grade the result: an .npz file, a folder, or package.module:function."
+    ),
+    fail_above: float | None = typer.Option(
+        None, help="Gate in dB: exit with 1 when an example comes back above it; needs --truth."
+    ),
+    show_images: bool = typer.Option(False, help="Put the true and the rebuilt images into the report."),
     partial: bool = typer.Option(False, help="Accept an update that covers only some layers."),
     seed: int = typer.Option(0, help="Seed of the attack."),
     out: Path = typer.Option(
-        Path("runs/attack"), help="Directory for the images and numbers; a result in it is replaced."
+        Path("runs/attack"), help="Directory for images, numbers and report; a result in it is replaced."
     ),
+    budget_mb: float | None = budget_option(),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Rebuild the private inputs behind an update, from files alone.
+    """Rebuild the private inputs behind one update or a folder of them, from files alone.
+
+    With --truth every result is scored and graded, and the exit code is 1 when one is above the gate. 3: a result is
+    not evidence; 4: a file could not be read, the others are attacked all the same.
 
     Example: leakscope attack gradient.npz --model mynet:build --weights net.safetensors
     --input-shape 3,32,32 --out runs/mine
     """
-    from leakscope.cli.loading import (
-        check_granted,
-        load_any_update,
-        load_labels,
-        local_training,
-        parse_numbers,
-        refuse_weights,
-        refuse_zero,
-    )
+    from leakscope.cli.attack_run import AttackRun
+    from leakscope.cli.loading import check_granted, local_training, parse_numbers
+    from leakscope.cli.update_folder import Declaration, TrueExamples, list_updates
     from leakscope.data import parse_bounds
-    from leakscope.errors import UsageError
-    from leakscope.files import check_update
     from leakscope.models import load_network
-    from leakscope.observation.observe import observe
     from leakscope.registry import attack_from_spec
     from leakscope.types import Knowledge
 
@@ -75,8 +81,7 @@ def attack(
         num_examples=(num_examples, Knowledge.BATCH_SIZE),
     )
     local = local_training(lr, local_steps, local_batch)
-    if weights is not None and before is not None:
-        raise UsageError("--before holds the weights the client started from, so --weights has no effect; drop it")
+    _check_options(weights=weights, before=before, labels=labels, update=update, truth=truth, fail_above=fail_above)
     network = load_network(
         model,
         weights=weights or before,
@@ -86,58 +91,98 @@ def attack(
         seed=model_seed,
         allow_code=True,
     )
-    shared = load_any_update(update, before=before, kind=kind, local=local, num_examples=num_examples)
-    shared = check_update(shared, network, partial=partial)
-    refuse_weights(shared, network, update)
-    refuse_zero(shared, update)
-    targets = None if labels is None else load_labels(labels, network, update=shared, shape=shape)
-    seen = observe(network, shared, scenario=scenario, input_shape=shape, targets=targets)
-    result = _run(recipe, replace(seen, bounds=limits), seed=seed, out=out)
+    paths = list_updates(update, besides=(weights, before))
+    declared = Declaration(
+        network=network,
+        shape=shape,
+        scenario=scenario,
+        bounds=limits,
+        before=before,
+        kind=kind,
+        local=local,
+        num_examples=num_examples,
+        partial=partial,
+        labels=labels,
+    )
+    originals = None if truth is None else TrueExamples(truth, paths, shape=shape, bounds=bounds)
+    run = AttackRun(
+        recipe,
+        declared,
+        originals,
+        model=model,
+        seed=seed,
+        is_folder=os.path.isdir(update),
+        command="leakscope " + shlex.join(sys.argv[1:]),
+    )
+    result = run.write(paths, out, fail_above=fail_above, show_images=show_images)
     if as_json:
-        typer.echo(json.dumps(result, indent=1))
+        echo(json.dumps(result, indent=1))
     else:
         _print(result, out)
-    raise typer.Exit(0 if result["status"] == "ok" else 3)
+    raise typer.Exit(result["exit_code"])
 
 
-def _run(recipe: Attack, seen: Observation, *, seed: int, out: Path) -> dict[str, Any]:
-    """Attack, and write what was found; the folder is checked before and changed only when all is written."""
-    from leakscope.cli.result_folder import RESULT, result_folder, save_inputs
-    from leakscope.files import write_atomic
-    from leakscope.progress import count_steps, show_progress
+def _check_options(
+    *,
+    weights: Path | None,
+    before: Path | None,
+    labels: str | None,
+    update: Path,
+    truth: str | None,
+    fail_above: float | None,
+) -> None:
+    from leakscope.errors import UsageError
 
-    with result_folder(out) as folder:
-        with show_progress() as progress, count_steps(progress, recipe) as watch:
-            found = recipe.reconstruct(seen, seed, watch=watch)
-        images, inputs = save_inputs(folder, found.inputs, is_unit_range=seen.bounds == (0.0, 1.0))
-        result = _result(found, recipe.name, seen.scenario, images=images, inputs=inputs)
-        write_atomic(folder / RESULT, json.dumps(result, indent=1, allow_nan=False).encode())
-    return result
-
-
-def _result(
-    found: Reconstruction, name: str, scenario: str, *, images: list[str], inputs: str | None
-) -> dict[str, Any]:
-    from leakscope.audits.execute import number
-
-    return {
-        "attack": name,
-        "scenario": scenario,
-        "status": str(found.status),
-        "loss": number(found.loss),
-        "labels": None if found.targets is None else found.targets.tolist(),
-        "evaluations": found.evaluations,
-        "images": images,
-        "inputs": inputs,
-        "notes": list(found.notes),
-    }
+    if weights is not None and before is not None:
+        raise UsageError("--before holds the weights the client started from, so --weights has no effect; drop it")
+    if labels is not None and os.path.isdir(update):
+        raise UsageError(
+            f"--labels are those of one update, and {update} is a folder; give --truth, whose labels are used where "
+            "the scenario grants them"
+        )
+    if fail_above is not None and truth is None:
+        raise UsageError("--fail-above has no effect without the true examples; give --truth, too, or drop it")
+    if fail_above is not None and not math.isfinite(fail_above):
+        raise UsageError(f"--fail-above must be a finite number of decibels, got {fail_above}")
 
 
 def _print(result: dict[str, Any], out: Path) -> None:
-    typer.echo(f"{result['attack']}: {result['status']}, matching distance {result['loss']}, labels {result['labels']}")
-    for note in result["notes"]:
-        typer.echo(f"  {note}")
-    for image in result["images"]:
-        typer.echo(f"image: {out / image}")
-    if result["inputs"] is not None:
-        typer.echo(f"inputs as numbers: {out / result['inputs']}")
+    for entry in result.get("updates", [result]):
+        _print_update(entry, out, is_one_of_many="updates" in result)
+    if result["line"]:
+        echo(result["line"])
+    echo(f"report: {out / 'report.html'}")
+
+
+def _print_update(entry: dict[str, Any], out: Path, *, is_one_of_many: bool) -> None:
+    name = entry["file"] if is_one_of_many else entry["attack"]
+    if "error" in entry:
+        echo(f"{name}: {entry['status']}: {entry['error']}")
+        return
+    echo(f"{name}: {entry['status']}, matching distance {entry['loss']}, labels {entry['labels']}")
+    told = _fit_lines(entry["fit"])
+    # An attack that is not evidence repeats its diagnosis among the notes.
+    notes = [note for note in entry["notes"] if f"diagnosis: {note}" not in told]
+    for line in (*told, *_score_lines(entry["worst"]), *notes):
+        echo(f"  {line}")
+    for image in entry["images"]:
+        echo(f"image: {out / image}")
+    if entry["inputs"] is not None:
+        echo(f"inputs as numbers: {out / entry['inputs']}")
+
+
+def _fit_lines(fit: dict[str, Any] | None) -> list[str]:
+    if fit is None or fit["explained"] is None:
+        return []
+    parts = [f"explains {100 * fit['explained']:.0f} % of the update"]
+    parts += [] if fit["unrelated"] is None else [f"unrelated inputs {100 * fit['unrelated']:.0f} %"]
+    parts += [] if fit["truth"] is None else [f"the true examples {100 * fit['truth']:.0f} %"]
+    return ["; ".join(parts), *([f"diagnosis: {fit['diagnosis']}"] if fit["diagnosis"] else [])]
+
+
+def _score_lines(worst: dict[str, Any] | None) -> list[str]:
+    if worst is None:
+        return []
+    psnr = "a perfect copy" if worst["psnr"] is None else f"{worst['psnr']:.1f} dB"
+    guess = "" if worst["baseline_psnr"] is None else f", a guess {worst['baseline_psnr']:.1f} dB"
+    return [f"worst example: {psnr}, grade {worst['grade']}{guess}"]

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import sys
+import time
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
@@ -14,14 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from leakscope.cli.failures import use_run_folder
+from leakscope.cli.file_budget import budget_option
 from leakscope.cli.price import print_bill
+from leakscope.cli.targets import check_target, write_build_files
+from leakscope.cli.terminal import echo
+from leakscope.text import printable
 
 if TYPE_CHECKING:
     from leakscope.audits import CampaignResult, Config
     from leakscope.report import CellRecord, Summary
 
 _HEADINGS = ("model", "data", "attack", "defence", "attacker", "scenario", "worst dB", "median dB", "status")
-_WORDS = {"error": "failed", "timeout": "timed out", "oom": "out of memory", "nan": "not a number"}
+_WORDS = {
+    "not-run": "not run",
+    "error": "failed",
+    "timeout": "timed out",
+    "oom": "out of memory",
+    "nan": "not a number",
+}
 
 
 def audit(
@@ -39,7 +51,8 @@ def audit(
     ),
     size: str | None = typer.Option(None, help="Bring pictures to this side, or height x width, e.g. 32 or 32x100."),
     bounds: str | None = typer.Option(
-        None, help="Range of your own data, low,high; none where it has none (default 0,1)."
+        None,
+        help="Range of your own data, low,high, or 18,90;0,1 by column; none where it has none (default 0,1).",
     ),
     attack: list[str] | None = typer.Option(
         None, help="Attack with options, e.g. idlg:steps=100; or package.module:function:option=value."
@@ -55,7 +68,9 @@ def audit(
         None, help="How clients train, e.g. lr=0.01,epochs=2,batch=8,momentum=0.9 (default: one gradient)."
     ),
     rounds: int | None = typer.Option(None, help="How often the server asks the same clients (default 1)."),
-    fail_above: float | None = typer.Option(None, help="Exit with 1 when an undefended image exceeds this PSNR (dB)."),
+    fail_above: float | None = typer.Option(
+        None, help="The gate: exit with 1 when an undefended image exceeds this PSNR in dB."
+    ),
     show_images: bool | None = typer.Option(
         None, help="Put private images into the report (default: embedded data only)."
     ),
@@ -64,9 +79,18 @@ def audit(
     budget: str | None = typer.Option(
         None, help="Wall time to split over the cells, e.g. 90s, 2m, 1h30m; attacks are shortened to fit."
     ),
+    timeout: str | None = typer.Option(
+        None, help="Longest time of a cell, e.g. 90s, 2h; none for no limit (default 12h, or 3 times the budget)."
+    ),
+    memory_mb: str | None = typer.Option(
+        None, help="Memory of all workers in MB; none for no limit (default: nine tenths of what is free)."
+    ),
     dry_run: bool = typer.Option(
         False, "--dry-run", help="Print the cells, with time and memory from short sample runs, and stop."
     ),
+    junit: Path | None = typer.Option(None, help="Also write the results as JUnit XML to this file."),
+    sarif: Path | None = typer.Option(None, help="Also write the findings as SARIF 2.1.0 to this file."),
+    budget_mb: float | None = budget_option(),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON schema of the YAML file and stop."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON."),
     quiet: bool = typer.Option(False, help="No progress."),
@@ -76,11 +100,12 @@ def audit(
     Example: leakscope audit --model mynet:build --weights net.pt --data photos --size 32
     --attack inverting-gradients --defence none --defence prune:fraction=0.9 --out runs/mine
     """
-    from leakscope import audits
-    from leakscope.cli.loading import name_options
+    began = time.monotonic()
+    # Only what needs no torch up to the marked line: a wrong option is answered at once.
+    from leakscope.audits import config as configuration
 
     if schema:
-        typer.echo(json.dumps(audits.json_schema(), indent=1))
+        echo(json.dumps(configuration.json_schema(), indent=1))
         return
     given = {
         "models": model,
@@ -101,11 +126,23 @@ def audit(
         "rounds": rounds,
         "fail_above": fail_above,
         "budget": budget,
+        "timeout": timeout,
+        "memory_mb": memory_mb,
     }
     settings = _settings(config, given)
+    configuration.check_before_torch(settings, workers=workers)
+    for option, path in (("--junit", junit), ("--sarif", sarif)):
+        if path is not None:
+            check_target(path, option)
+    # From here on torch is imported.
+    from leakscope import audits
+    from leakscope.cli.loading import name_options
+
+    use_run_folder(None if dry_run else out)
     with name_options("size"):
         if dry_run:
-            print_bill(audits.price_campaign(settings, show_images=show_images, workers=workers), as_json=as_json)
+            bill = audits.price_campaign(settings, show_images=show_images, workers=workers, began=began)
+            print_bill(bill, as_json=as_json)
             return
         result = audits.run_campaign(
             settings,
@@ -116,35 +153,45 @@ def audit(
             retry_failed=retry_failed,
             command="leakscope " + shlex.join(sys.argv[1:]),
         )
+    written = write_build_files(
+        result.summary,
+        junit=junit,
+        sarif=sarif,
+        location=config or weights or out / "config.yaml",
+        exit_code=result.exit_code,
+    )
     if as_json:
-        typer.echo(result.summary.to_json())
+        echo(result.summary.to_json())
     else:
         _print_table(result)
+        for line in written:
+            echo(line)
     raise typer.Exit(result.exit_code)
 
 
 def _settings(path: Path | None, overrides: dict[str, Any]) -> Config:
     """The file's settings, which may hold no code, under those of the command line, which may."""
-    from leakscope import audits
+    from leakscope.audits.config import load_config, parse_config
 
-    base = audits.load_config(path).model_dump() if path else {}
+    # What the file leaves out stays open: the attacks of a default depend on the network.
+    base = load_config(path).model_dump(exclude_unset=True) if path else {}
     given = {key: value for key, value in overrides.items() if value not in (None, [], ())}
-    return audits.parse_config({**base, **given}, source="the command line", allow_code=True)
+    return parse_config({**base, **given}, source="the command line", allow_code=True)
 
 
 def _parse_size(text: str) -> int | tuple[int, int]:
     from leakscope.errors import UsageError
 
     sides = text.lower().replace("×", "x").split("x")
-    if len(sides) > 2 or not all(side.strip().isdecimal() and int(side) > 0 for side in sides):
-        raise UsageError(f"--size must be a side or height x width in pixels, as in 32 or 32x100, got {text!r}")
+    if len(sides) > 2 or not all(side.strip().isdecimal() and len(side) < 10 and int(side) > 0 for side in sides):
+        raise UsageError(f"--size must be a side or height x width in pixels, as in 32 or 32x100, got {text[:80]!r}")
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
 
 def _parse_local(text: str) -> dict[str, Any]:
     """Settings of `LocalTraining` from name=value,…; a value may hold commas itself, as in betas=0.9,0.99."""
     from leakscope.errors import UsageError, suggest
-    from leakscope.types import LocalTraining
+    from leakscope.local_training import LocalTraining
 
     known = [field.name for field in fields(LocalTraining)]
     found: dict[str, Any] = {}
@@ -171,7 +218,7 @@ def _parse_value(text: str) -> Any:
         pass
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
 
 
@@ -207,11 +254,12 @@ def _print_table(result: CampaignResult) -> None:
         )
     if summary.verdict is not None:
         console.print(f"Grade {summary.verdict.grade}: {escape(summary.verdict.headline)}", highlight=False)
+        console.print(escape(summary.verdict.line), highlight=False, soft_wrap=True)
     for sentence in (*_counts(summary), *_reasons(summary.cells)):
         console.print(escape(sentence), highlight=False, soft_wrap=True)
     for sentence in summary.budget.caution if summary.budget else ():
         console.print(escape(sentence), highlight=False)
-    print(f"report: {result.report}")
+    print(f"report: {printable(result.report)}")
 
 
 def _decibels(cell: CellRecord) -> list[str]:

@@ -5,9 +5,27 @@ from __future__ import annotations
 import importlib
 import json
 import platform
+from importlib import metadata
 
 import typer
 
+from leakscope.cli.terminal import echo
+
+# Distribution: what it is imported as. Without one of these nothing can be measured.
+PACKAGES = {
+    "torch": "torch",
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "scikit-learn": "sklearn",
+    "scikit-image": "skimage",
+    "pillow": "PIL",
+    "safetensors": "safetensors",
+    "pydantic": "pydantic",
+    "pyyaml": "yaml",
+    "jinja2": "jinja2",
+    "typer": "typer",
+    "rich": "rich",
+}
 EXTRAS = {
     "lpips": ("lpips",),
     "torchvision": ("torchvision",),
@@ -20,40 +38,71 @@ EXTRAS = {
 
 
 def doctor(as_json: bool = typer.Option(False, "--json", help="Print as JSON.")) -> None:
-    """Check versions, extras, data sets, and that a known attack succeeds.
+    """Import every package and extra, list the data sets here, and check that a known attack succeeds.
 
     Example: leakscope doctor
     """
+    from leakscope.version import __version__
+
+    found = {"leakscope": __version__, "python": platform.python_version()}
+    problems = {name: reason for name, module in PACKAGES.items() if (reason := _why_unusable((module,)))}
+    usable = [f"{name} {_version(name)}" for name in PACKAGES if name not in problems]
+    found["packages"] = ", ".join(usable) or "none"
+    if problems:
+        found["FAILED"] = "; ".join(f"{name}: {reason}" for name, reason in problems.items())
+    found |= _extras()
+    is_fit = not problems
+    if is_fit:
+        measured, is_fit = _measure()
+        found |= measured
+    if as_json:
+        echo(json.dumps(found, indent=1))
+    else:
+        for name, value in found.items():
+            echo(f"{name:16} {value}")
+    raise typer.Exit(0 if is_fit else 3)
+
+
+def _extras() -> dict[str, str]:
+    broken = {name: reason for name, modules in EXTRAS.items() if (reason := _why_unusable(modules))}
+    usable = {name: modules for name, modules in EXTRAS.items() if name not in broken}
+    versions = [
+        f"{name} ({', '.join(f'{module} {_version(module)}' for module in modules)})"
+        for name, modules in usable.items()
+    ]
+    return {
+        "extras": ", ".join(versions) or "none",
+        "missing extras": "; ".join(f"{name}: {reason}" for name, reason in broken.items()) or "none",
+        "install them": f"pip install 'leakscope[{','.join(broken)}]'" if broken else "nothing to install",
+    }
+
+
+def _measure() -> tuple[dict[str, str], bool]:
+    """What the machine has, and whether the self-check passed."""
     import torch
 
     from leakscope import data
     from leakscope.audits import self_check
-    from leakscope.version import __version__
 
     check = self_check()
-    broken = {name: reason for name, modules in EXTRAS.items() if (reason := _why_unusable(modules))}
     found = {
-        "leakscope": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
         "threads": str(torch.get_num_threads()),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
-        "extras": ", ".join(name for name in EXTRAS if name not in broken) or "none",
-        "missing extras": "; ".join(f"{name}: {reason}" for name, reason in broken.items()) or "none",
-        "install them": f"pip install 'leakscope[{','.join(broken)}]'" if broken else "nothing to install",
         "data sets here": ", ".join(name for name in data.names() if data.is_available(name)),
         "self-check": f"{check.name}: {check.psnr:.1f} dB, {'passed' if check.passed else 'FAILED'}",
     }
-    if as_json:
-        typer.echo(json.dumps(found, indent=1))
-    else:
-        for name, value in found.items():
-            typer.echo(f"{name:16} {value}")
-    raise typer.Exit(0 if check.passed else 3)
+    return found, check.passed
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "of unknown version"
 
 
 def _why_unusable(modules: tuple[str, ...]) -> str | None:
-    """Why an extra cannot be used; it is imported, since one that is installed may still not load."""
+    """Why packages cannot be used; they are imported, since one that is installed may still not load."""
     module = ""
     try:
         for module in modules:
@@ -62,5 +111,6 @@ def _why_unusable(modules: tuple[str, ...]) -> str | None:
         return f"no package {error.name}"
     # A compiled package for another version of Python or torch may raise anything.
     except Exception as error:
-        return f"{module} does not load ({type(error).__name__})"
+        message = next(iter(str(error).splitlines()), "")
+        return f"{module} does not load ({type(error).__name__}: {message})"
     return None

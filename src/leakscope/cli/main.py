@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 
+import click
 import typer
 
 from leakscope.cli.attack import attack
 from leakscope.cli.audit import audit
+from leakscope.cli.compare import compare
 from leakscope.cli.doctor import doctor
+from leakscope.cli.failures import run_folder, use_run_folder, write_log
 from leakscope.cli.listing import list_names
 from leakscope.cli.prior import app as prior
 from leakscope.cli.profile import profile
 from leakscope.cli.report import report
-from leakscope.errors import LeakscopeError
+from leakscope.cli.terminal import OutputError, echo, safe_streams
+from leakscope.errors import LeakscopeError, UsageError
+from leakscope.text import printable, printable_lines
 from leakscope.version import __version__
 
 # As in sysexits.h: a fault of the program itself.
 INTERNAL_ERROR = 70
+# 128 and the number of the signal: Ctrl-C, SIGTERM.
+INTERRUPTED, TERMINATED = 130, 143
 DEBUG = "LEAKSCOPE_DEBUG"
 _LONGEST_MESSAGE = 300
 
@@ -30,9 +38,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    # click suggests as well.
+    suggest_commands=False,
 )
 app.command()(audit)
 app.command()(attack)
+app.command()(compare)
 app.command("list")(list_names)
 app.command()(profile)
 app.command()(report)
@@ -42,7 +53,7 @@ app.command()(doctor)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"leakscope {__version__}")
+        echo(f"leakscope {__version__}")
         raise typer.Exit
 
 
@@ -53,24 +64,77 @@ def _options(
     """Options before the command."""
 
 
+def _check_words(words: list[str]) -> None:
+    # No shell passes one on, but a program that calls `main` may, and no path can hold it.
+    if odd := next((word for word in words if "\0" in word), None):
+        raise UsageError(f"the argument {odd[:80]!r} holds a NUL character; leave it out")
+
+
 def main() -> None:
     """Run a command; any error is one line on standard error and an exit code."""
+    use_run_folder(None)
     try:
-        app()
+        with safe_streams():
+            code = _run()
+            if code in (INTERRUPTED, TERMINATED):
+                _say_stopped()
     except LeakscopeError as error:
-        print(f"leakscope: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("leakscope: stopped; what was finished stays finished", file=sys.stderr)
-        sys.exit(130)
+        # Only standard output itself gets here.
+        _complain(str(error))
+        code = error.exit_code
     except Exception as error:
-        # Python would exit with 1, which means a leak above the gate.
-        if os.environ.get(DEBUG):
-            traceback.print_exc()
-        message = next(iter(str(error).splitlines()), "")[:_LONGEST_MESSAGE]
-        print(
-            f"leakscope: internal error ({type(error).__name__}: {message}); please report it with the command "
-            f"you ran; {DEBUG}=1 shows the traceback",
-            file=sys.stderr,
-        )
-        sys.exit(INTERNAL_ERROR)
+        # The last resort: what deals with errors failed itself, and Python's own way out is 1.
+        print(f"leakscope: internal error ({type(error).__name__}); please report it", file=sys.__stderr__)
+        code = INTERNAL_ERROR
+    sys.exit(code)
+
+
+def _run() -> int:
+    """The exit code of the command; click's own mode of ending programs uses 1, which means a leak above the gate."""
+    try:
+        _check_words(sys.argv[1:])
+        found = app(standalone_mode=False)
+    except OutputError:
+        raise
+    except click.ClickException as error:
+        # Without a command the help was shown, and nothing is left to say.
+        if error.format_message().strip():
+            _complain(_explain_usage(error))
+        return error.exit_code if error.exit_code > 1 else LeakscopeError.exit_code
+    except LeakscopeError as error:
+        _complain(str(error))
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    # SystemExit, too: nothing in leakscope raises it, and what does may mean anything by its number.
+    except (Exception, SystemExit) as error:
+        return _report_internal(error)
+    return found if isinstance(found, int) else 0
+
+
+def _say_stopped() -> None:
+    same = f"; the same command continues: {shlex.join(['leakscope', *sys.argv[1:]])}" if run_folder() else ""
+    _complain(f"stopped; what was finished stays finished{same}")
+
+
+def _explain_usage(error: click.ClickException) -> str:
+    """One line, as for every other error; `click` would draw a box."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    remedy = "" if context is None else f"; try '{context.command_path} --help'"
+    return f"{' '.join(error.format_message().split()).rstrip('.')}{remedy}"
+
+
+def _report_internal(error: BaseException) -> int:
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    message = printable(next(iter(str(error).splitlines()), ""), most=_LONGEST_MESSAGE)
+    # Of the command only its name: what follows may name people and places.
+    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    path = write_log(error, command=next((word for word in sys.argv[1:2] if word in known), "…"))
+    log = "no log could be written" if path is None else f"log: {path}"
+    _complain(f"internal error ({type(error).__name__}: {message}); please report it with its log; {log}")
+    return INTERNAL_ERROR
+
+
+def _complain(message: str) -> None:
+    print(f"leakscope: {printable_lines(message)}", file=sys.stderr)

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-import typer
+from leakscope.cli.terminal import echo
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,18 +20,18 @@ _BUSY = 1.5
 def print_bill(bill: Bill, *, as_json: bool) -> None:
     """Print cells, the price of each attack, totals, and what a budget leaves out."""
     if as_json:
-        typer.echo(json.dumps(bill.to_dict(), indent=1))
+        echo(json.dumps(bill.to_dict(), indent=1))
         return
     from rich.console import Console
 
     for cell in bill.plan.cells:
-        typer.echo(f"{cell.key[:12]}  {cell.label}")
+        echo(f"{cell.key[:12]}  {cell.label}")
     for cell in bill.plan.left_out:
-        typer.echo(f"not run       {cell.label}")
+        echo(f"not run       {cell.label}")
     Console(width=None if sys.stdout.isatty() else _WIDE, emoji=False).print(_table(bill))
     for line in bill.lines:
         for note in line.notes:
-            typer.echo(f"{line.subject}, {line.attack}: {note}")
+            echo(f"{line.subject}, {line.attack}: {note}")
     _print_totals(bill)
 
 
@@ -76,19 +76,20 @@ def _print_totals(bill: Bill) -> None:
     from leakscope.audits.durations import duration
 
     processes = "1 worker" if bill.workers == 1 else f"{bill.workers} workers"
-    typer.echo(
+    echo(
         f"about {duration(bill.seconds)} with {processes}, at most {duration(bill.at_most)} if every attack is tried "
         f"again; about {bill.mb:.0f} MB in all; from {bill.prices.groups} sample runs of 3 steps on random data, "
         f"in {duration(bill.prices.seconds)}"
     )
+    echo(f"of this {duration(bill.overhead.seconds)} are not for cells: {bill.overhead}")
     slowdown = bill.prices.slowdown
     if slowdown > _BUSY:
-        typer.echo(f"this machine is busy: sample runs took {slowdown:.1f} times as long as their own work")
+        echo(f"this machine is busy: sample runs took {slowdown:.1f} times as long as their own work")
     if bill.budget is not None:
-        typer.echo(
+        echo(
             f"a budget of {duration(bill.budget)} also pays for sample runs and report; a shortened attack is a weaker "
             f"attacker; {len(bill.plan.left_out)} cells are left out"
         )
-    typer.echo(
+    echo(
         f"{len(bill.plan.attacks)} attack cells, {len(bill.plan.trainings)} accuracy cells; nothing was run but samples"
     )

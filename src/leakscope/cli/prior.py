@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from leakscope.cli.file_budget import budget_option
+from leakscope.text import printable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +47,7 @@ def train(
         None, help="Part of the set: train, test or all (default: train; all of a folder without one)."
     ),
     seed: int = typer.Option(0, help="Seed of the weights, the order and the noise."),
+    budget_mb: float | None = budget_option(),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Train a small generator; killed, the same command continues.
@@ -53,7 +58,7 @@ def train(
     from leakscope.matching.candidates import save_prior
     from leakscope.priors import Trainer, TrainingSettings
 
-    if out.exists():
+    if os.path.lexists(out):
         raise UsageError(f"{out} is there already; remove it to train it again, or choose another --out")
     settings = TrainingSettings(latent=latent, width=width, epochs=epochs, seed=seed)
     images = _images(data, split=split, limit=limit, size=size, seed=seed)
@@ -73,7 +78,8 @@ def train(
         "sha256": prior.fingerprint,
         "seconds": round(time.monotonic() - began, 1),
     }
-    typer.echo(json.dumps(result, indent=1) if as_json else f"{out}: {prior.about}; error of the last steps {error}")
+    told = f"{printable(out)}: {printable(prior.about)}; error of the last steps {error}"
+    typer.echo(json.dumps(result, indent=1) if as_json else told)
 
 
 @app.command()
@@ -98,9 +104,9 @@ def show(
     sized = loaded.at(loaded.image_shape or (3, size, size), like=torch.empty(0))
     with torch.no_grad():
         images = sized.decode(sized.sample(count, rng.generator(seed, "prior", "show")))
-    typer.echo(f"{loaded!r}: {loaded.about}")
+    typer.echo(f"{loaded!r}: {printable(loaded.about)}")
     for path in save_images(private_folder(out), images):
-        typer.echo(f"image: {path}")
+        typer.echo(f"image: {printable(path)}")
 
 
 def _images(data: str, *, split: str | None, limit: int, size: int | None, seed: int) -> Tensor:
@@ -143,7 +149,7 @@ def _load_checkpoint(checkpoint: Path, identity: str) -> dict[str, Tensor] | Non
     from leakscope.errors import UsageError
     from leakscope.files import read_tensors
 
-    if not checkpoint.exists():
+    if not os.path.lexists(checkpoint):
         return None
     state, metadata = read_tensors(checkpoint)
     if metadata.get(_KEY) != identity:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from leakscope.cli.file_budget import budget_option
+from leakscope.cli.targets import check_target
+from leakscope.cli.terminal import echo
+from leakscope.text import printable
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,6 +43,7 @@ def profile(
     ),
     seed: int = typer.Option(0, help="Seed of the attack."),
     out: Path | None = typer.Option(None, help="Also write the numbers to this JSON file."),
+    budget_mb: float | None = budget_option(),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Attack an update layer by layer and say which layers gave something away.
@@ -53,7 +58,7 @@ def profile(
     from leakscope.user_code import is_code
 
     if out is not None:
-        _check_target(out)
+        check_target(out, "--out")
     recipe = attack_from_spec(name)
     with name_options("size", "indices"):
         indices = parse_numbers(index, "--index")
@@ -79,7 +84,7 @@ def profile(
             write_atomic(out, text.encode())
     finally:
         # A full disk must not cost the user what the attacks found.
-        typer.echo(text if as_json else "\n".join(_table(found)))
+        echo(text if as_json else "\n".join(_table(found)))
 
 
 def _attack_layers(
@@ -106,35 +111,24 @@ def _attack_layers(
         )
 
 
-def _check_target(out: Path) -> None:
-    """Refuse a file that could not be written before hours of attacks, and create nothing yet."""
-    from leakscope.errors import StorageError
-
-    try:
-        if out.is_symlink() or (out.exists() and not out.is_file()):
-            kind = "a symbolic link" if out.is_symlink() else "a folder" if out.is_dir() else "something else"
-            raise StorageError(f"--out {str(out)!r}: expected a plain file or none, got {kind}; choose another name")
-        nearest = next(folder for folder in out.absolute().parents if folder.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise StorageError(f"--out {str(out)!r}: cannot write into {str(nearest)!r}; choose another place")
-    except StorageError:
-        raise
-    except OSError as error:
-        raise StorageError(f"--out {str(out)!r}: cannot be written ({error.strerror}); choose another name") from error
-
-
 def _table(found: LeakageProfile) -> list[str]:
     columns = list(found.layers[0].views)
     head = ["layer", "numbers", "GradSim", *(f"{view} (dB)" for view in columns)]
     rows = [
-        [leak.name, str(leak.numbers), f"{leak.gradsim:.3f}", *(_cell(leak.views[view]) for view in columns)]
+        [printable(leak.name), str(leak.numbers), f"{leak.gradsim:.3f}", *(_cell(leak.views[view]) for view in columns)]
         for leak in found.layers
     ]
     widths = [max(len(row[place]) for row in [head, *rows]) for place in range(len(head))]
     lines = ["  ".join(_pad(row, widths)) for row in [head, *rows]]
     unit = "" if found.everything.psnr is None else " dB"
     summary = f"everything: {_cell(found.everything)}{unit}, blind guess: {found.baseline:.1f} dB"
-    return [*lines, "", f"{summary}, scenario {found.scenario}", found.verdict(), *_reasons(found)]
+    return [
+        *lines,
+        "",
+        f"{summary}, scenario {found.scenario}",
+        printable(found.verdict()),
+        *map(printable, _reasons(found)),
+    ]
 
 
 def _reasons(found: LeakageProfile) -> list[str]:

@@ -1,0 +1,132 @@
+"""Update files that a user names, what is declared of all of them, and the true examples behind each."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import nn
+
+from leakscope import data
+from leakscope.cli.loading import load_any_update, load_labels, refuse_weights, refuse_zero
+from leakscope.data.own import is_own
+from leakscope.errors import BadInputError, UsageError
+from leakscope.files import check_update
+from leakscope.observation.observe import observe
+from leakscope.observation.scenario import get_scenario
+from leakscope.types import Batch, Bounds, Knowledge, LocalTraining, Observation, SharedUpdate
+
+SUFFIXES = (".safetensors", ".npz", ".pt", ".pth")
+
+
+def list_updates(path: Path, *, besides: tuple[Path | None, ...] = ()) -> list[Path]:
+    """The update files that `path` names: itself, or those inside it by name; weights are no updates."""
+    # A path that cannot be is no folder; the reader says what is wrong with it.
+    if not os.path.isdir(path):
+        return [path]
+    known = {other.resolve() for other in besides if other is not None}
+    found = sorted(
+        entry
+        for entry in path.iterdir()
+        if entry.suffix.lower() in SUFFIXES
+        and not entry.name.startswith(".")
+        and entry.is_file()
+        and entry.resolve() not in known
+    )
+    if not found:
+        raise BadInputError(f"{path} holds no update; expected files that end in {', '.join(SUFFIXES)}")
+    return found
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What the command line says of every update: the network, how it was made, and what the server knows."""
+
+    network: nn.Module
+    shape: tuple[int, ...]
+    scenario: str
+    bounds: Bounds | None = (0.0, 1.0)
+    before: Path | None = None
+    kind: str | None = None
+    local: LocalTraining | None = None
+    num_examples: int | None = None
+    partial: bool = False
+    labels: str | None = None
+
+    def open(self, path: Path) -> SharedUpdate:
+        """Read and check one file."""
+        update = load_any_update(
+            path, before=self.before, kind=self.kind, local=self.local, num_examples=self.num_examples
+        )
+        update = check_update(update, self.network, partial=self.partial)
+        refuse_weights(update, self.network, path)
+        refuse_zero(update, path)
+        return update
+
+    def observe(self, update: SharedUpdate, truth: Batch | None) -> Observation:
+        """What the server sees; of the truth no more than the labels, and those only where the scenario grants them."""
+        targets = None
+        if self.labels is not None:
+            targets = load_labels(self.labels, self.network, update=update, shape=self.shape)
+        elif truth is not None and Knowledge.LABELS in get_scenario(self.scenario).grants:
+            targets = truth.targets
+        seen = observe(self.network, update, scenario=self.scenario, input_shape=self.shape, targets=targets)
+        return replace(seen, bounds=self.bounds)
+
+
+class TrueExamples:
+    """The private examples behind each update, where the user has them.
+
+    A folder that holds an entry named like an update, `client1.npz` or the folder of pictures `client1` for
+    `client1.safetensors`, is read by name. All other data hold the examples of all updates, in the order of the files.
+    """
+
+    def __init__(self, spec: str, paths: list[Path], *, shape: tuple[int, ...], bounds: str | None) -> None:
+        """Look at what `spec` names; examples are read when they are asked for."""
+        self._spec, self._shape, self._bounds = spec, shape, bounds
+        self._single = len(paths) == 1
+        self._named = {path: entry for path in paths if (entry := _entry_for(path, Path(spec))) is not None}
+        self._all = None if self._named else self._load(spec)
+        self._used = 0
+
+    def of(self, path: Path, update: SharedUpdate) -> Batch | None:
+        """The examples behind one update; None where the folder has no entry of its name."""
+        if self._all is None:
+            entry = self._named.get(path)
+            return None if entry is None else self._checked(path, update, self._load(str(entry)))
+        if self._single:
+            return self._checked(path, update, self._all)
+        if update.num_examples is None:
+            raise UsageError(
+                f"{path.name} does not say how many examples are behind it, so --truth {self._spec} cannot be shared "
+                "out; give --num-examples, or a folder with one .npz file or folder of pictures per update, of its name"
+            )
+        first, self._used = self._used, self._used + update.num_examples
+        if self._used > len(self._all):
+            raise UsageError(f"--truth {self._spec} holds {len(self._all)} examples, fewer than the updates together")
+        return Batch(self._all.inputs[first : self._used], self._all.targets[first : self._used], self._all.bounds)
+
+    def _checked(self, path: Path, update: SharedUpdate, truth: Batch) -> Batch:
+        if update.num_examples not in (None, len(truth)):
+            raise UsageError(
+                f"--truth gives {len(truth)} examples for {path.name}, which is an update of {update.num_examples}; "
+                "give exactly those behind it"
+            )
+        return truth
+
+    def _load(self, spec: str) -> Batch:
+        own = is_own(spec)
+        size = self._shape[1:] if len(self._shape) == 3 and not own else None
+        return data.load(
+            spec,
+            split="all",
+            size=None if size is None else (size[0], size[1]),
+            bounds=self._bounds if own else None,
+            allow_code=True,
+        )
+
+
+def _entry_for(path: Path, folder: Path) -> Path | None:
+    choices = (folder / f"{path.stem}.npz", folder / path.stem)
+    return next((entry for entry in choices if os.path.isdir(folder) and os.path.exists(entry)), None)
