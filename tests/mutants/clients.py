@@ -1,0 +1,245 @@
+"""Wrong formulas in local training, defences, aggregation, networks and fast gradients."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_LOCAL = ("client/test_optimisers.py", "test_local_training.py")
+_DEFENCES = ("defences/test_defences.py",)
+_FAST = ("fastgrad/test_layers.py", "fastgrad/test_exactness.py")
+_BUILD = ("models/test_build.py",)
+_AVERAGE = ("federated/test_aggregation.py",)
+
+MUTANTS = (
+    Mutant("client climbs", "steps/local.py", "lambda w, d: w - rate * d", "lambda w, d: w + rate * d", _LOCAL),
+    Mutant("momentum replaced by the gradient", "steps/local.py", "local.momentum * v + kept * g", "kept * g", _LOCAL),
+    Mutant(
+        "dampening from the first step",
+        "steps/local.py",
+        "direction, velocity = gradients, gradients",
+        "direction = velocity = map_tensors(lambda g: (1 - local.dampening) * g, gradients)",
+        _LOCAL,
+    ),
+    Mutant("Nesterov left out", "steps/local.py", "g + local.momentum * v if local.nesterov else v", "v", _LOCAL),
+    Mutant(
+        "weight decay with the wrong sign",
+        "steps/local.py",
+        "lambda g, w: g + local.weight_decay * w",
+        "lambda g, w: g - local.weight_decay * w",
+        _LOCAL,
+    ),
+    Mutant(
+        "AdamW's decay without the rate",
+        "steps/local.py",
+        "w * (1 - rate * local.weight_decay)",
+        "w * (1 - local.weight_decay)",
+        _LOCAL,
+    ),
+    Mutant(
+        "Adam's second moment not squared",
+        "steps/local.py",
+        "two * v + (1 - two) * g * g",
+        "two * v + (1 - two) * g.abs()",
+        _LOCAL,
+    ),
+    Mutant(
+        "Adam's second bias correction left out",
+        "steps/local.py",
+        "spread = rate / (1 - one**step), (1 - two**step) ** 0.5",
+        "spread = rate / (1 - one**step), 1.0",
+        _LOCAL,
+    ),
+    Mutant(
+        "delta with the wrong sign",
+        "steps/local.py",
+        "return subtract(current, parameters)",
+        "return subtract(parameters, current)",
+        _LOCAL,
+    ),
+    Mutant(
+        "cosine schedule to the whole cosine",
+        "local_training.py",
+        "(1 + math.cos(math.pi * step / count)) / 2",
+        "(1 + math.cos(2 * math.pi * step / count)) / 2",
+        _LOCAL,
+    ),
+    Mutant(
+        "total rate without momentum",
+        "local_training.py",
+        "velocity = self.momentum * velocity + (1 - self.dampening) if step and self.momentum else 1.0",
+        "velocity = 1.0",
+        _LOCAL,
+    ),
+    Mutant(
+        "Gaussian noise of variance σ",
+        "defences/noise.py",
+        "value + self.sigma * random.normal_like",
+        "value + self.sigma**0.5 * random.normal_like",
+        _DEFENCES,
+    ),
+    Mutant(
+        "Laplacian noise of half its scale",
+        "defences/noise.py",
+        "value + self.scale * random.laplace_like",
+        "value + 0.5 * self.scale * random.laplace_like",
+        _DEFENCES,
+    ),
+    Mutant(
+        "the informed attacker takes Laplace's variance for b²",
+        "defences/noise.py",
+        "noise=recipe.noise + 2 * self.scale**2",
+        "noise=recipe.noise + self.scale**2",
+        _DEFENCES,
+    ),
+    Mutant(
+        "the informed attacker takes σ for the variance",
+        "defences/noise.py",
+        "noise=recipe.noise + self.sigma**2",
+        "noise=recipe.noise + self.sigma",
+        _DEFENCES,
+    ),
+    Mutant(
+        "pruning zeroes the largest",
+        "defences/prune.py",
+        "order = value.abs().reshape(-1).argsort(stable=True)[:count]",
+        "order = (-value.abs()).reshape(-1).argsort(stable=True)[:count]",
+        _DEFENCES,
+    ),
+    Mutant(
+        "pruning keeps the fraction",
+        "defences/prune.py",
+        "count = int(fraction * value.numel() + 1e-9)",
+        "count = int((1 - fraction) * value.numel() + 1e-9)",
+        _DEFENCES,
+    ),
+    Mutant("clipping scales small updates up", "defences/clip.py", ".clamp_max(1.0)", "", _DEFENCES),
+    Mutant(
+        "FedAvg ignores weights",
+        "federated/aggregation.py",
+        "total += share * value",
+        "total += value / len(values) + 0 * share * value",
+        _AVERAGE,
+    ),
+    Mutant(
+        "FedAvg divides by the number of clients",
+        "federated/aggregation.py",
+        "return [weight / total for weight in weights]",
+        "return [weight / len(weights) for weight in weights]",
+        _AVERAGE,
+    ),
+    Mutant(
+        "ResNet20-4 initialised by fan-in",
+        "models/build.py",
+        '"resnet20-4": Network(resnet20_4, init=initialise.kaiming_fan_out)',
+        '"resnet20-4": Network(resnet20_4, init=initialise.kaiming_fan_in)',
+        _BUILD,
+    ),
+    Mutant(
+        "ResNet20 initialised by fan-out",
+        "models/build.py",
+        '"resnet20": Network(resnet20, init=initialise.kaiming_fan_in)',
+        '"resnet20": Network(resnet20, init=initialise.kaiming_fan_out)',
+        _BUILD,
+    ),
+    Mutant(
+        "GRNN's LeNet with PyTorch's initialisation",
+        "models/build.py",
+        'Network(lenet_grnn, activation="sigmoid", init=initialise.uniform',
+        'Network(lenet_grnn, activation="sigmoid", init=initialise.default',
+        _BUILD,
+    ),
+    Mutant(
+        "uniform initialisation to 1",
+        "models/initialise.py",
+        "init.uniform_(parameter, -0.5, 0.5",
+        "init.uniform_(parameter, -1.0, 1.0",
+        _BUILD,
+    ),
+    Mutant(
+        "default bound without the root",
+        "models/initialise.py",
+        "bound = 1 / math.sqrt(module",
+        "bound = 1 / (module",
+        _BUILD,
+    ),
+    Mutant(
+        "normalising layer multiplies",
+        "models/normalise.py",
+        "return (inputs - self.mean[:, None, None]) / self.std",
+        "return (inputs - self.mean[:, None, None]) * self.std",
+        ("models/test_normalise.py",),
+    ),
+    Mutant(
+        "CIFAR-10's constants for CIFAR-100",
+        "models/normalise.py",
+        '"cifar100": ((0.50716, 0.48669, 0.44120), (0.26733, 0.25644, 0.27615))',
+        '"cifar100": ((0.49147, 0.48226, 0.44677), (0.24703, 0.24349, 0.26159))',
+        ("models/test_normalise.py",),
+    ),
+    Mutant(
+        "residual block without its shortcut",
+        "models/resnet.py",
+        "return self.act2(self.bn2(self.conv2(inner)) + self.shortcut(inputs))",
+        "return self.act2(self.bn2(self.conv2(inner)) + 0 * self.shortcut(inputs))",
+        _BUILD,
+    ),
+    Mutant(
+        "padded shortcut pads one side",
+        "models/resnet.py",
+        "self.before = (width - channels) // 2",
+        "self.before = 0",
+        _BUILD,
+    ),
+    Mutant(
+        "cross-entropy's residual summed, not meant",
+        "fastgrad/losses.py",
+        "return probabilities.scatter_add_(-1, targets.unsqueeze(-1), ones) / logits.shape[1]",
+        "return probabilities.scatter_add_(-1, targets.unsqueeze(-1), ones)",
+        _FAST,
+    ),
+    Mutant(
+        "cross-entropy's tangent without its second term",
+        "fastgrad/losses.py",
+        "moved = probabilities * (change - (probabilities * change).sum(-1, keepdim=True))",
+        "moved = probabilities * change",
+        _FAST,
+    ),
+    Mutant(
+        "sigmoid's second derivative",
+        "fastgrad/activations.py",
+        "return slope, slope * (1 - 2 * y)",
+        "return slope, slope * (1 - y)",
+        _FAST,
+    ),
+    Mutant(
+        "tanh's second derivative has the wrong sign",
+        "fastgrad/activations.py",
+        "return slope, -2 * y * slope",
+        "return slope, 2 * y * slope",
+        _FAST,
+    ),
+    Mutant(
+        "GELU's second derivative", "fastgrad/activations.py", "density * (2 - x * x)", "density * (1 - x * x)", _FAST
+    ),
+    Mutant(
+        "SiLU's second derivative",
+        "fastgrad/activations.py",
+        "2 * slope + x * curvature",
+        "slope + x * curvature",
+        _FAST,
+    ),
+    Mutant(
+        "partition loses examples",
+        "data/partitions.py",
+        ".astype(int)",
+        ".astype(int) - 1",
+        ("data/test_partitions.py",),
+    ),
+    Mutant(
+        "smooth prior's cosines off by half a pixel",
+        "priors/smooth.py",
+        "dtype=torch.float64) + 0.5",
+        "dtype=torch.float64)",
+        ("priors/test_prior.py",),
+    ),
+)
