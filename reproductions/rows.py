@@ -29,14 +29,40 @@ class Measured:
         return min(self.values) if self.unit in ("dB", "share", "ratio") else max(self.values)
 
 
+# Called with the scenario under which the server observes: what a row says of its scenario is what is measured.
+Measure = Callable[[str, Say], Measured]
+
+
 @dataclass(frozen=True)
 class Row:
-    """A named claim and the function that measures it."""
+    """A named claim and the function that measures it.
+
+    Attributes:
+        name: what `--only` asks for.
+        network: network, data, size of the batch, and what else was set.
+        bar: what must hold.
+        measure: the function that measures it.
+        scenario: what the server knows, by its letter.
+        minutes: of one quiet core, about.
+        fails: why the claim is known not to hold; empty where it does.
+    """
 
     name: str
-    setting: str
+    network: str
     bar: str
-    measure: Callable[[Say], Measured] = field(repr=False)
+    measure: Measure = field(repr=False)
+    scenario: str
+    minutes: float
+    fails: str = ""
+
+    @property
+    def setting(self) -> str:
+        """Everything that a figure depends on."""
+        return f"{self.network}, scenario {self.scenario}"
+
+    def run(self, say: Say) -> Measured:
+        """Measure it."""
+        return self.measure(self.scenario, say)
 
 
 def at_least(values: Sequence[float], bar: float, *, note: str = "", unit: str = "dB") -> Measured:

@@ -21,7 +21,7 @@ from leakscope.matching.candidates import save_prior
 from leakscope.metrics import guess_baseline
 from leakscope.priors import Trainer, TrainingSettings
 from leakscope.types import Batch, Observation
-from reproductions.rows import Measured, Say, median_at_least
+from reproductions.rows import Measure, Measured, Say, median_at_least
 
 # Away from the images that schedules were tuned on (101–107).
 FIRST = 300
@@ -45,9 +45,7 @@ def cifar10(*indices: int) -> Batch:
     return ls.data.load("cifar10", split="test", indices=list(indices))
 
 
-def seen_by(
-    model: nn.Module, batch: Batch, *, scenario: str = "C", local: ls.LocalTraining | None = None
-) -> Observation:
+def seen_by(model: nn.Module, batch: Batch, *, scenario: str, local: ls.LocalTraining | None = None) -> Observation:
     """What a server sees of an undefended client."""
     return ls.observe(model, ls.share(model, batch, local=local), scenario=scenario, truth=batch)
 
@@ -63,13 +61,12 @@ def above_chance(
     *,
     victims: int = 8,
     batch: int = 1,
-    scenario: str = "B",
     margin: float = 3.0,
     local: Callable[[], ls.LocalTraining] | None = None,
-) -> Callable[[Say], Measured]:
+) -> Measure:
     """Median PSNR over victims against the median blind guess."""
 
-    def measure(say: Say) -> Measured:
+    def measure(scenario: str, say: Say) -> Measured:
         values, chance = [], []
         for victim in range(victims):
             private = cifar10(*range(FIRST + victim * batch, FIRST + (victim + 1) * batch))
