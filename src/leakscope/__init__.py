@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from leakscope.audits.profile import leakage_profile
     from leakscope.client import share
     from leakscope.errors import LeakscopeError
+    from leakscope.explanation import Diagnosis, diagnose
     from leakscope.files import load_update, save_update
     from leakscope.matching.labels import infer_labels
     from leakscope.metrics import score
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from leakscope.types import (
         AuditResult,
         Batch,
+        Fit,
         Knowledge,
         LocalTraining,
         Observation,
@@ -41,6 +43,7 @@ _HOMES = {
     "run_campaign": "audits",
     "share": "client",
     "LeakscopeError": "errors",
+    **dict.fromkeys(("Diagnosis", "diagnose"), "explanation"),
     "load_update": "files",
     "save_update": "files",
     "infer_labels": "matching.labels.rules",
@@ -50,7 +53,7 @@ _HOMES = {
     "audit": "audits.audit",
     "get_attack": "registry",
     "get_defence": "registry",
-    **dict.fromkeys(("AuditResult", "Scores", "Status"), "results"),
+    **dict.fromkeys(("AuditResult", "Fit", "Scores", "Status"), "results"),
     "observe": "observation",
     **dict.fromkeys(
         ("Batch", "Knowledge", "LocalTraining", "Observation", "Reconstruction", "SealedUpdate", "SharedUpdate"),
@@ -61,6 +64,8 @@ _HOMES = {
 __all__ = [
     "AuditResult",
     "Batch",
+    "Diagnosis",
+    "Fit",
     "Knowledge",
     "LeakscopeError",
     "LocalTraining",
@@ -74,6 +79,7 @@ __all__ = [
     "audit",
     "data",
     "defences",
+    "diagnose",
     "federated",
     "get_attack",
     "get_defence",

@@ -96,6 +96,7 @@ def check_attack(
     assert bool((reached >= chance + margin_db).all()), (
         f"{attack.name}: {reached.tolist()} dB is not {margin_db} dB above the blind guess {chance.tolist()}"
     )
+    assert first.status is Status.OK, f"{attack.name}: ended {first.status} on its own problem ({first.notes})"
     _check_refusal(attack, given, update)
 
 
@@ -137,7 +138,6 @@ def _check_attack_value(attack: Attack) -> None:
 
 def _check_reconstruction(attack: Attack, seen: Observation, found: Reconstruction) -> None:
     name = attack.name
-    assert found.status is Status.OK, f"{name}: ended {found.status} on its own problem ({found.notes})"
     assert found.inputs.shape[1:] == seen.input_shape, f"{name}: inputs have shape {list(found.inputs.shape)}"
     assert found.inputs.dtype == seen.dtype, f"{name}: inputs came back as {found.inputs.dtype}"
     assert found.inputs.device == seen.device, f"{name}: inputs came back on {found.inputs.device}"
