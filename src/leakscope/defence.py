@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from torch import Generator, Tensor, nn
 
@@ -54,12 +54,38 @@ class ClientHooks:
         example_gradients: gradients of single examples, name → [n, …]; their mean follows.
         gradient: the gradient of one local step.
         update: the finished update, before it is sent.
+        feedback: as `update`, for a client that adds what it held back in its last round: takes the finished update and
+            what was held back, returns what is sent and what is held back now. It comes after `update`.
     """
 
     batch: Callable[[Batch, Generator], Batch] | None = None
     example_gradients: Callable[[dict[str, Tensor], StepContext], dict[str, Tensor]] | None = None
     gradient: Callable[[dict[str, Tensor], StepContext], dict[str, Tensor]] | None = None
     update: Callable[[SharedUpdate, Generator], SharedUpdate | SealedUpdate] | None = None
+    feedback: Callable[[SharedUpdate, Tensors, Generator], tuple[SharedUpdate | SealedUpdate, Tensors]] | None = None
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(ε, δ) differential privacy, and what it proves of reconstruction.
+
+    Attributes:
+        epsilon: ε of all steps together; infinite where there is no noise.
+        delta: δ it holds for.
+        unit: what is protected: "example", or "client" with all its examples.
+        sampling_rate: share of the examples, or of the clients, that takes part in a step.
+        steps: how often the mechanism ran.
+        noise_multiplier: standard deviation of the noise over the sensitivity.
+        reconstruction: the most probable success of any attacker, by the probability of a success without the update.
+    """
+
+    epsilon: float
+    delta: float
+    unit: Literal["example", "client"]
+    sampling_rate: float
+    steps: int
+    noise_multiplier: float
+    reconstruction: Mapping[float, float]
 
 
 class Defence(ABC):
@@ -79,6 +105,10 @@ class Defence(ABC):
     def hooks(self) -> ClientHooks:
         """What this defence does in the client's step; by default nothing."""
         return ClientHooks()
+
+    def guarantee(self, *, examples: int, batch_size: int, steps: int) -> Guarantee | None:
+        """What is proven of `steps` steps, each on `batch_size` of a client's `examples`; None for nothing."""
+        return None
 
     @abstractmethod
     def adapt(self, attack: Attack) -> Attack:

@@ -11,11 +11,13 @@ from torch.nn import functional
 
 from leakscope.client import ClientStep, client_generator, example_gradients, harden, run_client, share
 from leakscope.defence import ClientHooks, Defence, Hardened
+from leakscope.defences.chain import chain
+from leakscope.defences.clip import clip
 from leakscope.defences.noise import gaussian_noise
 from leakscope.errors import BadInputError, UnsuitableError
 from leakscope.rng import generator, normal_like
 from leakscope.steps.gradient import leaves, on_scores
-from leakscope.types import Batch, LocalTraining, SharedUpdate
+from leakscope.types import Batch, LocalTraining, SharedUpdate, Tensors
 from tiny import batch_of, convolutional, dense, flat, shared
 
 CROSS_ENTROPY = on_scores(functional.cross_entropy)
@@ -315,3 +317,23 @@ def test_a_step_runs_on_a_network_of_its_own():
     assert isinstance(run.update, SharedUpdate)
     assert run.order == ((0,),)
     assert torch.equal(run.update.tensors["1.bias"], shared(dense(), batch_of([2])).tensors["1.bias"])
+
+
+def test_what_a_client_holds_back_comes_with_its_next_round_and_parts_of_a_chain_remember_by_themselves() -> None:
+    def hold_half(
+        update: SharedUpdate, held_back: Tensors, rng: torch.Generator
+    ) -> tuple[SharedUpdate, dict[str, torch.Tensor]]:
+        whole = {name: value + held_back.get(name, torch.zeros_like(value)) for name, value in update.tensors.items()}
+        sent = {name: value / 2 for name, value in whole.items()}
+        return replace(update, tensors=sent), sent
+
+    half = hooked(feedback=hold_half)
+    model, batch = dense(), batch_of([1, 2])
+    plain = ClientStep.of(Hardened(model, model)).run(model, batch, torch.Generator().manual_seed(0)).update.tensors
+    for defence, first, second in ((half, 0.5, 0.75), (chain(half, clip(1e9), half), 0.25, 0.5)):
+        step, held = ClientStep.of(Hardened(model, model), defence=defence), None
+        for share in (first, second):
+            run = step.run(model, batch, torch.Generator().manual_seed(0), held_back=held)
+            held = run.held_back
+            for name, value in run.update.tensors.items():
+                torch.testing.assert_close(value, share * plain[name])

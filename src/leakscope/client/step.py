@@ -17,7 +17,7 @@ from leakscope.steps.gradient import compute_gradient, leaves, on_scores
 from leakscope.steps.local import train
 from leakscope.tasks import Classification, Task
 from leakscope.tensors import detach
-from leakscope.types import Batch, LocalTraining, Loss, SealedUpdate, SharedUpdate
+from leakscope.types import Batch, LocalTraining, Loss, SealedUpdate, SharedUpdate, Tensors
 
 if TYPE_CHECKING:
     from leakscope.local_training import Order
@@ -32,11 +32,13 @@ class ClientRun:
         trained: what was really trained on, one batch per pass, aligned with the private batch; empty where that
             is the private batch itself. A pass that did not reach an example holds it unchanged.
         order: positions of the examples of every local step.
+        held_back: what the client keeps for its next round.
     """
 
     update: SharedUpdate | SealedUpdate
     trained: tuple[Batch, ...]
     order: Order
+    held_back: Tensors = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,11 @@ class ClientStep:
         own = network.loss or chosen
         return cls(own, ClientHooks() if defence is None else defence.hooks(), local, network.private)
 
-    def run(self, model: nn.Module, batch: Batch, rng: Generator) -> ClientRun:
-        """Train `model` on `batch`, without changing its parameters, and return what there is to share."""
+    def run(self, model: nn.Module, batch: Batch, rng: Generator, *, held_back: Tensors | None = None) -> ClientRun:
+        """Train `model` on `batch`, without changing its parameters, and return what there is to share.
+
+        `held_back` is what the same client's last run returned under that name.
+        """
         passes = Passes(batch)
 
         def rule(parameters: dict[str, Tensor], step: int, chosen: tuple[int, ...]) -> dict[str, Tensor]:
@@ -86,8 +91,9 @@ class ClientStep:
                 order = self.local.order(len(batch), rng)
                 tensors = train(leaves(model), rule, local=self.local, order=order, create_graph=False)
             kind = "gradient" if self.local is None else "delta"
-            update = self._finish(SharedUpdate(kind, self._public(detach(tensors)), len(batch), self.local), rng)
-        return ClientRun(update, passes.collect(), order)
+            finished = SharedUpdate(kind, self._public(detach(tensors)), len(batch), self.local)
+            update, kept = self._finish(finished, held_back or {}, rng)
+        return ClientRun(update, passes.collect(), order, kept)
 
     def _gradient(self, context: StepContext) -> dict[str, Tensor]:
         model, parameters, mine = context.model, context.parameters, context.batch
@@ -99,13 +105,15 @@ class ClientStep:
             found = {name: value.mean(0) for name, value in each.items()}
         return found if self.hooks.gradient is None else self.hooks.gradient(found, context)
 
-    def _finish(self, update: SharedUpdate, rng: Generator) -> SharedUpdate | SealedUpdate:
-        if self.hooks.update is None:
-            return update
-        sent = self.hooks.update(update, rng)
-        if isinstance(sent, SealedUpdate):
-            return sent
-        return replace(sent, tensors=self._public(sent.tensors), buffers=self._public(sent.buffers))
+    def _finish(
+        self, update: SharedUpdate, held_back: Tensors, rng: Generator
+    ) -> tuple[SharedUpdate | SealedUpdate, Tensors]:
+        sent, kept = update if self.hooks.update is None else self.hooks.update(update, rng), held_back
+        if self.hooks.feedback is not None and isinstance(sent, SharedUpdate):
+            sent, kept = self.hooks.feedback(sent, held_back, rng)
+        if isinstance(sent, SealedUpdate) or sent is update:
+            return sent, kept
+        return replace(sent, tensors=self._public(sent.tensors), buffers=self._public(sent.buffers)), kept
 
     def _public(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: value for name, value in tensors.items() if name not in self.private}

@@ -11,11 +11,12 @@ from torch import Generator, Tensor, nn
 from leakscope.attack import Attack
 from leakscope.defence import ClientHooks, Defence, Hardened, StepContext
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.types import Batch, SealedUpdate, SharedUpdate
+from leakscope.types import Batch, SealedUpdate, SharedUpdate, Tensors
 
 BatchHook = Callable[[Batch, Generator], Batch]
 GradientHook = Callable[[dict[str, Tensor], StepContext], dict[str, Tensor]]
 UpdateHook = Callable[[SharedUpdate, Generator], SharedUpdate | SealedUpdate]
+FeedbackHook = Callable[[SharedUpdate, Tensors, Generator], tuple[SharedUpdate | SealedUpdate, Tensors]]
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,14 @@ class Chain(Defence):
     def hooks(self) -> ClientHooks:
         """In each of the four places the first part acts first."""
         each = [part.hooks() for part in self.parts]
+        remembers = any(one.feedback for one in each)
         return ClientHooks(
             batch=_batch([one.batch for one in each if one.batch]),
             example_gradients=_gradients([one.example_gradients for one in each if one.example_gradients]),
             gradient=_gradients([one.gradient for one in each if one.gradient]),
-            update=_update([one.update for one in each if one.update]),
+            # One place for both kinds, or what comes after a part that remembers would come before it.
+            update=None if remembers else _update([one.update for one in each if one.update]),
+            feedback=_feedback(each) if remembers else None,
         )
 
     def adapt(self, attack: Attack) -> Attack:
@@ -104,3 +108,24 @@ def _update(hooks: Sequence[UpdateHook]) -> UpdateHook | None:
         return current
 
     return in_turn if hooks else None
+
+
+def _feedback(each: Sequence[ClientHooks]) -> FeedbackHook:
+    """All that is done to a finished update, in turn; every part has a memory of its own."""
+
+    def in_turn(
+        update: SharedUpdate, held_back: Tensors, rng: Generator
+    ) -> tuple[SharedUpdate | SealedUpdate, dict[str, Tensor]]:
+        current: SharedUpdate | SealedUpdate = update
+        kept: dict[str, Tensor] = {}
+        for place, hooks in enumerate(each):
+            if hooks.update and isinstance(current, SharedUpdate):
+                current = hooks.update(current, rng)
+            if hooks.feedback and isinstance(current, SharedUpdate):
+                prefix = f"{place}:"
+                own = {name.removeprefix(prefix): value for name, value in held_back.items() if name.startswith(prefix)}
+                current, left = hooks.feedback(current, own, rng)
+                kept |= {prefix + name: value for name, value in left.items()}
+        return current, kept
+
+    return in_turn
