@@ -329,11 +329,12 @@ def test_what_a_client_holds_back_comes_with_its_next_round_and_parts_of_a_chain
 
     half = hooked(feedback=hold_half)
     model, batch = dense(), batch_of([1, 2])
-    plain = ClientStep.of(Hardened(model, model)).run(model, batch, torch.Generator().manual_seed(0)).update.tensors
+    plain = shared(model, batch).tensors
     for defence, first, second in ((half, 0.5, 0.75), (chain(half, clip(1e9), half), 0.25, 0.5)):
         step, held = ClientStep.of(Hardened(model, model), defence=defence), None
-        for share in (first, second):
-            run = step.run(model, batch, torch.Generator().manual_seed(0), held_back=held)
+        for portion in (first, second):
+            run = step.run(model, batch, generator(0), held_back=held)
             held = run.held_back
+            assert isinstance(run.update, SharedUpdate)
             for name, value in run.update.tensors.items():
-                torch.testing.assert_close(value, share * plain[name])
+                torch.testing.assert_close(value, portion * plain[name])
