@@ -46,6 +46,7 @@ class Setting:
     beta: float
     steps: int
     size: int
+    tv: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,8 @@ def settings(chosen: argparse.Namespace) -> Iterator[Setting]:
     """All combinations; the accelerated schedule is always signed."""
     for normalised, sign, rate, beta in product(chosen.normalised, chosen.signed, chosen.rates, chosen.betas):
         if sign == "yes" or rate != "accelerated":
-            yield Setting(
-                chosen.network, normalised == "yes", sign == "yes", rate, beta, steps=chosen.steps, size=chosen.size
-            )
+            signed, own = sign == "yes", normalised == "yes"
+            yield Setting(chosen.network, own, signed, rate, beta, chosen.steps, chosen.size, chosen.tv)
 
 
 def network(setting: Setting) -> nn.Module:
@@ -93,6 +93,7 @@ def attack(setting: Setting) -> Agic:
         schedule="accelerated" if setting.rate == "accelerated" else "paper",
         signed=setting.signed,
         steps=setting.steps,
+        tv=setting.tv,
     )
     if setting.rate == "accelerated":
         return found
@@ -133,19 +134,22 @@ def load(out: Path) -> Rows:
     rows: Rows = {}
     for text in out.read_text().splitlines() if out.exists() else ():
         line = json.loads(text)
-        key = Setting(**{field.name: line[field.name] for field in fields(Setting)})
+        key = Setting(**{field.name: line[field.name] for field in fields(Setting) if field.name in line})
         rows.setdefault(key, {})[line["image"], line["seed"]] = line["psnr"]
     return rows
 
 
 def table(rows: Rows) -> Iterator[str]:
     """One line a setting: at every place the mean, then each image."""
-    for key in sorted(rows, key=lambda k: (k.network, k.size, not k.normalised, k.signed, k.rate, k.steps, k.beta)):
+    for key in sorted(
+        rows, key=lambda k: (k.network, k.size, not k.normalised, k.signed, k.rate, k.steps, k.tv or 0, k.beta)
+    ):
         found = [rows[key][place] for place in sorted(rows[key])]
         columns = [_column(place, [one[place] for one in found]) for place in found[0]]
         sign, layer = "signed" if key.signed else "unsigned", "normalised" if key.normalised else "as it is"
         what = f"{key.network} batch {key.size} {layer}, {sign}, {key.rate}, {key.steps} steps"
-        yield f"{what}, β={key.beta:<3g} {'; '.join(columns)}"
+        weight = "" if key.tv is None else f", TV {key.tv:g}"
+        yield f"{what}{weight}, β={key.beta:<3g} {'; '.join(columns)}"
 
 
 def _column(place: str, values: Sequence[float]) -> str:
@@ -160,6 +164,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000)
     parser.add_argument("--size", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tv", type=float, help="weight of total variation in place of the schedule's own")
     parser.add_argument("--images", type=int, nargs="+", default=(700, 701))
     parser.add_argument("--normalised", nargs="+", default=("yes",), choices=("yes", "no"))
     parser.add_argument("--signed", nargs="+", default=("no",), choices=("yes", "no"))
