@@ -34,10 +34,11 @@ def test_unsigned_accelerated_runs_are_left_out_and_the_table_has_a_line_for_eac
     chosen = argparse.Namespace(
         network="resnet20-4", steps=300, size=1, normalised=["yes"], signed=["yes", "no"], rates=["accelerated", "held"]
     )
-    chosen.betas = [1.0, 50.0]
+    chosen.betas, chosen.tv = [1.0, 50.0], 0.01
     grid = list(script.settings(chosen))
     assert len(grid) == 6
     assert {(one.rate, one.signed) for one in grid} == {("accelerated", True), ("held", True), ("held", False)}
     (line,) = script.table({grid[0]: {(700, 0): {"300": 20.0}, (701, 0): {"300": 21.0}}})
     assert line.endswith("β=1   300: 20.5 (20.0 21.0)")
-    assert "signed, accelerated, 300 steps" in line
+    assert "signed, accelerated, 300 steps, TV 0.01, β" in line
+    assert all(script.attack(one).recipe.penalties[0].weight == 0.01 for one in grid if one.rate == "held")
