@@ -80,3 +80,12 @@ def test_pictures_of_another_range_are_refused(bounds):
     seen = replace(seen_of(dense(), batch_of([1])), bounds=bounds)
     with pytest.raises(UnsuitableError, match=r"pictures in \[0, 1\].*got bounds.*let the model normalise"):
         policy_aware(policy="contrast", steps=2).reconstruct(seen)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_of_the_hypotheses_for_one_example_the_nearest_is_run_in_full(sign):
+    batch = moved([sign])
+    found = policy_aware(policy="shift-x=0.5", steps=150).reconstruct(look(batch), seed=1)
+    (learnt,) = (note for note in found.notes if note.startswith("learnt"))
+    assert float(learnt.split("shift-x ")[1]) == pytest.approx(0.5 * sign, abs=0.05)
+    assert float(score(found, batch).psnr.min()) > 25

@@ -72,3 +72,8 @@ def test_small_alpha_is_more_lopsided_than_large_alpha() -> None:
 def test_wrong_choices_are_usage_errors(options: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         data.partition(TARGETS, **options)
+
+
+def test_an_endless_alpha_divides_every_class_evenly() -> None:
+    parts = data.partition(TARGETS, clients=5, scheme="dirichlet", alpha=1e12)
+    assert [torch.bincount(TARGETS[part], minlength=10).tolist() for part in parts] == [[20] * 10] * 5

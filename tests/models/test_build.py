@@ -6,6 +6,7 @@ from torch import nn
 
 from leakscope import models
 from leakscope.errors import UsageError
+from leakscope.models.resnet import BasicBlock, Bottleneck, PaddedShortcut, projected_shortcut
 
 SMALL = [name for name in models.names() if name not in ("resnet18-grnn", "resnet34", "resnet50", "vgg16")]
 
@@ -262,3 +263,20 @@ def test_sizes_that_are_none_are_refused(size: object) -> None:
 def test_the_smaller_side_must_suffice() -> None:
     with pytest.raises(UsageError, match="at least 12×12 pixels, got 11×40"):
         models.build("lenet5", image_size=(11, 40))
+
+
+@pytest.mark.parametrize("block", [BasicBlock, Bottleneck])
+def test_what_a_residual_branch_leaves_out_comes_through_the_shortcut(block: type[BasicBlock | Bottleneck]) -> None:
+    width = 4
+    layer = block(width * block.expansion, width, 1, activation=nn.ReLU, shortcut=projected_shortcut).eval()
+    last = layer.conv2 if isinstance(layer, BasicBlock) else layer.conv3
+    nn.init.zeros_(last.weight)
+    inputs = torch.randn(2, width * block.expansion, 5, 5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(layer(inputs), inputs.relu())
+
+
+def test_a_padded_shortcut_has_the_old_channels_in_the_middle() -> None:
+    inputs = torch.randn(1, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+    found = PaddedShortcut(2, 6, 2)(inputs)
+    assert torch.equal(found[:, 2:4], inputs[:, :, ::2, ::2])
+    assert not found[:, [0, 1, 4, 5]].any()

@@ -5,6 +5,7 @@ import torch
 
 from leakscope import models
 from leakscope.errors import UsageError
+from leakscope.models.normalise import CONSTANTS
 
 
 @pytest.mark.parametrize("name", models.names())
@@ -57,3 +58,19 @@ def test_dtype_follows_the_model() -> None:
 def test_wrong_constants_are_usage_errors(normalise: object, channels: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         models.build("mlp", in_channels=channels, normalise=normalise)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "std"),
+    [
+        ("cifar10", (0.49147, 0.48226, 0.44677), (0.24703, 0.24349, 0.26159)),
+        ("cifar100", (0.50716, 0.48669, 0.44120), (0.26733, 0.25644, 0.27615)),
+        ("imagenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ("mnist", (0.1307,), (0.3081,)),
+        ("fashion-mnist", (0.1307,), (0.3081,)),
+    ],
+)
+def test_constants_are_the_published_ones_of_each_set(
+    name: str, mean: tuple[float, ...], std: tuple[float, ...]
+) -> None:
+    assert CONSTANTS[name] == (mean, std)

@@ -229,7 +229,7 @@ MUTANTS = (
         _FAST,
     ),
     Mutant(
-        "partition loses examples",
+        "Dirichlet shares cut one example early",
         "data/partitions.py",
         ".astype(int)",
         ".astype(int) - 1",

@@ -146,3 +146,10 @@ def test_tensors_that_are_no_prior_are_refused():
         recognise({"fc.weight": torch.zeros(2, 2)}, {})
     with pytest.raises(UsageError, match="only trained priors"):
         describe(smooth_prior())
+
+
+def test_slow_cosines_are_orthogonal_and_of_mean_square_one():
+    prior = smooth_prior(cutoff=5).at((1, 16, 20), like=torch.empty(0, dtype=torch.float64))
+    for side, length in (("rows", 16), ("columns", 20)):
+        waves = prior.weights[side]
+        torch.testing.assert_close(waves.T @ waves / length, torch.eye(5, dtype=torch.float64))

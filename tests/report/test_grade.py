@@ -166,3 +166,8 @@ def test_a_defence_whose_training_diverged_is_not_recommended():
     cells = [cell(psnr=[34.0])] + [cell(defence="noise", psnr=[9.0], adaptive=flag) for flag in (False, True)]
     costs = [{"name": "noise", "accuracy_drop": 0.7, "diverged": True}]
     assert "protects best" not in " ".join(verdict(cells, 18.0, defences=costs).sentences)
+
+
+def test_structure_alone_makes_no_copy():
+    assert grade_example(22.0, 0.99, 12.0) == "E"
+    assert grade_example(27.5, 0.99, 12.0) == "F"
