@@ -22,12 +22,12 @@ from leakscope import rng as random
 from leakscope.errors import BadInputError, LeakscopeError, UnsuitableError
 from leakscope.metrics import guess_baseline, guess_tokens, mse_matrix, psnr, score
 from leakscope.metrics.pairs import compute_dtype, to_unit_range
+from leakscope.results import GUESS as GUESS  # callers know these three from here
+from leakscope.results import PRIOR as PRIOR
+from leakscope.results import PUBLIC as PUBLIC
+from leakscope.results import RANDOM_TOKENS
 from leakscope.types import Batch, Reconstruction, limits_of
 
-GUESS = "blind guess"
-PRIOR = "prior alone"
-PUBLIC = "nearest public picture"
-RANDOM_TOKENS = "random tokens"
 # The nearest of more pictures is nearer, without end; this many stand for "a picture of the same kind".
 PUBLIC_PICTURES = 64
 # 30 dB: hard to tell from the original. Such a picture is a copy of the victim's, and no null.
