@@ -50,6 +50,7 @@ def open_browser(profile: Path) -> Iterator[webdriver.Chrome]:
         driver.set_page_load_timeout(PATIENCE)
         # Off the browser's own start tab, whose parts would otherwise go on loading beside the page.
         driver.get("about:blank")
+        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         yield driver
     finally:
         driver.quit()

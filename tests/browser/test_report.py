@@ -279,6 +279,8 @@ FIGURES = """
 const worst = [...document.querySelectorAll("dl.keys div")].find((box) => box.textContent.startsWith("worst"));
 const text = (selector) => document.querySelector(selector)?.textContent ?? "";
 const card = [...document.querySelectorAll("ol.cards li")].find((item) => item.textContent.includes("no defence"));
+const line = (lines, start) => [...lines].find((one) => one.textContent.startsWith(start)).textContent;
+const entries = "table.grid tbody td:nth-of-type(1) .entry";
 const rows = [...document.querySelectorAll("#table tbody tr")].filter((row) => row.cells[2].textContent === "none");
 return {
   gate: text("p.gate"),
@@ -289,14 +291,14 @@ return {
   cardGrade: card.querySelector(".card-h .chip").textContent,
   ring: text(".ring.big text").trim(),
   row: rows[0].cells[4].textContent.trim() + " dB",
-  keyGain: [...document.querySelectorAll("dl.keys div")].find((box) => box.textContent.startsWith("its gain")).textContent,
-  cardGain: [...card.querySelectorAll("dl div")].find((line) => line.textContent.startsWith("gain")).textContent.slice(4),
-  cardNull: [...card.querySelectorAll("dl div")].find((line) => line.textContent.startsWith("best null")).textContent.slice(9),
+  keyGain: line(document.querySelectorAll("dl.keys div"), "its gain"),
+  cardGain: line(card.querySelectorAll("dl div"), "gain").slice(4),
+  cardNull: line(card.querySelectorAll("dl div"), "best null").slice(9),
   rowNull: rows[0].cells[5].textContent.trim(),
   rowGain: rows[0].cells[6].textContent.trim() + " dB",
-  matrixGain: [...document.querySelectorAll("table.grid tbody td:nth-of-type(1) .entry .gain")].map((s) => s.textContent),
+  matrixGain: [...document.querySelectorAll(entries + " .gain")].map((one) => one.textContent),
   rowGrade: rows[0].cells[0].textContent.trim(),
-  matrix: [...document.querySelectorAll("table.grid tbody td:nth-of-type(1) .entry b")].map((b) => b.textContent),
+  matrix: [...document.querySelectorAll(entries + " b")].map((one) => one.textContent),
 };
 """
 
@@ -350,7 +352,7 @@ def test_paper_holds_every_attack_and_defence_within_its_width(browser, sized):
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
         widths = "return [...document.querySelectorAll('table.grid')].map((t) => t.getBoundingClientRect().width)"
         found = browser.execute_script(widths)
-        assert len(found) == 2 * 4 + 20
+        assert len(found) == 2 * 5 + 20
         assert max(found) <= 1032
         entries = "return [...document.querySelectorAll('table.grid .entry')].filter((e) => e.clientHeight > 20).length"
         assert browser.execute_script(entries) == 2 * 2 * 47 + 20

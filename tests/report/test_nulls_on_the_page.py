@@ -79,7 +79,7 @@ def test_a_wide_matrix_is_continued_and_no_part_is_wider_than_paper():
     parts = lay_out([matrix]).matrices
     assert [column.name for one in parts for column in one.columns] == names
     widths = [sum(1 + column.adaptive for column in one.columns) for one in parts]
-    assert max(widths) <= 12
+    assert max(widths) <= 10
     assert sum(widths) == 61
     assert [len(one.rows[0].entries) for one in parts] == [len(one.columns) for one in parts]
     assert parts[0].setting.endswith(f"part 1 of {len(parts)}")

@@ -14,7 +14,7 @@ from leakscope.report.schema import CellRecord, DefenceCost
 from leakscope.report.words import local_words
 
 # Columns of attackers that fit a sheet of paper in landscape; a wider matrix is continued in another one.
-_MOST_COLUMNS = 12
+_MOST_COLUMNS = 10
 # Of the 5 MB of a page, what matrices and lines may take together with all else; bytes of markup, measured.
 _MATRIX_BYTES, _LINE_BYTES = 1_000_000, 2_200_000
 _FRAME_BYTES, _ENTRY_BYTES, _COST_BYTES, _LINE_MARKUP = 450, 420, 500, 90
