@@ -354,6 +354,7 @@ def test_paper_holds_every_attack_and_defence_within_its_width(browser, sized):
         found = browser.execute_script(widths)
         assert len(found) == 2 * 5 + 20
         assert max(found) <= 1032
+        assert browser.execute_script("return document.getElementById('table').getBoundingClientRect().width") <= 1032
         entries = "return [...document.querySelectorAll('table.grid .entry')].filter((e) => e.clientHeight > 20).length"
         assert browser.execute_script(entries) == 2 * 2 * 47 + 20
     finally:
