@@ -10,13 +10,16 @@ BROWSER_PACKAGES := chromium chromium-driver fonts-dejavu-core
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test check slow mutants extras bench schemas docs house clean browser
+.PHONY: help audit pictures test check slow mutants extras bench schemas docs house clean browser
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 audit: $(VENV)/.installed ## Audit the example model and write runs/first-audit/report.html
 	$(BIN)/leakscope audit --config examples/first-audit.yaml --out runs/first-audit
+
+pictures: audit ## Take the documentation's pictures of the report again
+	$(BIN)/python benchmarks/screenshots.py runs/first-audit --docs
 
 test: $(VENV)/.installed browser ## Run the quick tests
 	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile

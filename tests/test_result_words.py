@@ -21,6 +21,7 @@ RESULT = AuditResult(
     status=Status.OK,
     scores=SCORES,
     baseline_psnr=torch.tensor([11.0, 10.5]),
+    baselines={"blind guess": torch.tensor([11.0, 9.25]), "prior alone": torch.tensor([8.0, 10.5])},
     reconstruction=torch.rand(2, 3, 32, 32),
     truth=torch.rand(2, 3, 32, 32),
     notes=("<script>alert(1)</script>",),
@@ -37,7 +38,10 @@ def test_the_line_is_short_and_says_what_matters():
 def test_the_table_has_a_line_per_example_and_no_markup_of_others():
     html = RESULT._repr_html_()
     assert html.count("<tr>") == 3
-    assert "<td>31.25</td><td>0.90</td><td>10.50</td><td>wrong</td>" in html
+    heads = ("psnr", "ssim", "blind guess", "prior alone", "best without the update", "gain", "label")
+    assert "".join(f"<th>{head}</th>" for head in heads) in html
+    values = ("31.25", "0.90", "9.25", "10.50", "10.50", "20.75", "wrong")
+    assert "".join(f"<td>{value}</td>" for value in values) in html
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
     assert "tensor" not in html
@@ -48,3 +52,11 @@ def test_without_scores_there_is_no_table():
     html = replace(RESULT, scores=None, attack="<b>")._repr_html_()
     assert "<table>" not in html
     assert "&lt;b&gt;" in html
+
+
+def test_a_result_of_tokens_has_a_line_and_a_table():
+    found = Scores({"token_recall": torch.tensor([0.5, 1.0])}, SCORES.label_correct, SCORES.assignment)
+    tokens = replace(RESULT, scores=found, baseline_psnr=None, baselines={"random tokens": torch.tensor([0.01, 0.02])})
+    assert repr(tokens).endswith("up to 100 % of the tokens on 2 examples)")
+    assert "<th>token_recall</th><th>random tokens</th><th>label</th>" in tokens._repr_html_()
+    assert "<td>0.50</td><td>0.01</td><td>right</td>" in tokens._repr_html_()

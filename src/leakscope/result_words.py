@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from leakscope.results import AuditResult
 
 
+_SHOWN = ("psnr", "ssim", "lpips", "token_recall", "token_precision")
+
+
 def result_line(result: AuditResult) -> str:
     """One line: what was attacked, how it ended, and how close the closest example came."""
     parts = [result.attack, f"against {_defence(result)}", f"scenario {result.scenario}", f"seed {result.seed}"]
@@ -20,12 +23,15 @@ def result_table(result: AuditResult) -> str:
     heads = ["example"]
     columns: list[list[str]] = []
     if result.scores is not None:
-        metrics = [name for name in ("psnr", "ssim", "lpips") if name in result.scores.metrics]
+        metrics = [name for name in _SHOWN if name in result.scores.metrics]
         columns = [[f"{value:.2f}" for value in result.scores[name].tolist()] for name in metrics]
         heads += metrics
+        heads += result.baselines
+        columns += [[f"{value:.2f}" for value in values.tolist()] for values in result.baselines.values()]
         if result.baseline_psnr is not None:
-            heads.append("psnr without the update")
-            columns.append([f"{value:.2f}" for value in result.baseline_psnr.tolist()])
+            best = result.baseline_psnr
+            heads += ["best without the update", "gain"]
+            columns += [[f"{value:.2f}" for value in values.tolist()] for values in (best, result.scores.psnr - best)]
         heads.append("label")
         columns.append(["right" if right else "wrong" for right in result.scores.label_correct.tolist()])
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
@@ -48,4 +54,6 @@ def _figures(result: AuditResult) -> str:
     if result.scores is None or len(result.scores) == 0:
         return "no score"
     count = len(result.scores)
-    return f"up to {float(result.scores.psnr.max()):.1f} dB on {count} {'example' if count == 1 else 'examples'}"
+    best = float(result.scores.leading.max())
+    reached = f"{best:.1f} dB" if "psnr" in result.scores.metrics else f"{100 * best:.0f} % of the tokens"
+    return f"up to {reached} on {count} {'example' if count == 1 else 'examples'}"

@@ -13,6 +13,12 @@ from torch import Tensor
 from leakscope.errors import UsageError, suggest
 from leakscope.result_words import result_line, result_table
 
+# Null baselines: what is reached without the update. `AuditResult.baselines` has them by these names.
+GUESS = "blind guess"
+PRIOR = "prior alone"
+PUBLIC = "nearest public picture"
+RANDOM_TOKENS = "random tokens"
+
 
 class Status(str, enum.Enum):
     """How a cell ended. Only `OK` is evidence that something is safe; what was rebuilt leaks whatever the status.
@@ -126,8 +132,7 @@ class Scores:
 class AuditResult:
     """One cell: an attack on one or more victims under one defence and scenario.
 
-    `adaptive` marks the attacker who knows the defence. `baseline_psnr` is what a guesser
-    without the update reaches on the same examples, so leakage can be read above chance. Where a defence
+    `adaptive` marks the attacker who knows the defence. Where a defence
     changed the pictures, `scores` are against the originals and `trained_scores` against what was trained on.
     Several rounds are rows of the same result. `also` holds what attackers did whom the defence names as stronger.
     `fits` holds one value per attacked update. `baselines` holds, by name, what is reached without the update on the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shlex
 import stat
 import zlib
 from pathlib import Path
@@ -103,6 +104,13 @@ def test_an_error_of_a_cell_names_no_path(private: Path) -> None:
     text = inputs.redact(f"{private}/a.png: bad; {private.resolve()}; wards/other; /secret/net.pt; patients")
     assert text == "patients/a.png: bad; patients; other; net.pt; patients"
     assert inputs.redact("nothing / private") == "nothing / private"
+
+
+def test_a_command_with_an_apostrophe_names_no_path() -> None:
+    place = "/home/o'brien/ward 7"
+    command = shlex.join(["leakscope", "audit", "--data", place])
+    told = Inputs(locations={"ward 7": place}).redact(command)
+    assert shlex.split(told) == ["leakscope", "audit", "--data", "ward 7"]
 
 
 def test_names_are_told_apart_and_never_pass_for_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

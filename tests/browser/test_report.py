@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import shutil
-from pathlib import Path
+import struct
 
 import pytest
 from report_summaries import cell, images_for, render, summary, verdict
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-from selenium.webdriver.chrome.service import Service  # noqa: E402
+from screenshots import CHROMIUM, DRIVER, PATIENCE, narrow, open_browser, print_page, show, write_pictures  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
-
-CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-PATIENCE = 120
-FLAGS = [
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1280,900"),
-]
 
 pytestmark = [
     pytest.mark.browser,
@@ -51,21 +42,8 @@ def page_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    profile = tmp_path_factory.mktemp("profile")
-    for flag in [*FLAGS, f"--user-data-dir={profile}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    # The usual 30 s pass quickly beside other tests on a machine with two cores.
-    driver.set_script_timeout(PATIENCE)
-    driver.set_page_load_timeout(PATIENCE)
-    # Off the browser's own start tab, whose parts would otherwise go on loading beside the page.
-    driver.get("about:blank")
-    yield driver
-    driver.quit()
-    shutil.rmtree(profile, ignore_errors=True)
+    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -74,13 +52,6 @@ def page(browser, page_file):
     browser.get_log("browser")
     show(browser, page_file)
     return browser
-
-
-def show(browser, file: Path) -> None:
-    """Load the page and wait until it is there: on a busy machine the driver may still be at the page before."""
-    browser.get(file.as_uri())
-    script = "return document.readyState === 'complete' && document.URL === arguments[0]"
-    WebDriverWait(browser, PATIENCE).until(lambda page: page.execute_script(script, file.as_uri()))
 
 
 def requested(page) -> list[str]:
@@ -256,7 +227,27 @@ def long_names():
     return judged(content)
 
 
-SIZES = {"one cell": one_cell, "example audit": example_audit, "long names": long_names}
+def many_defences():
+    """More attacks, defences and settings than fit a screen or a sheet of paper."""
+    names = ["none", *(f"gaussian-noise:sigma=0.0{number}" for number in range(1, 24))]
+    content = summary(seeds=1)
+    content["cells"] = [
+        cell(attack, name, psnr=[20.0], adaptive=knows, data=data, baselines={"nearest public picture": [14.0]})
+        for data in ("faces", "digits")
+        for attack in ("inverting-gradients:steps=150", "dlg")
+        for name in names
+        for knows in ((False, True) if name != "none" else (False,))
+    ] + [cell("dlg", psnr=[15.0], data=f"client-{number}.safetensors") for number in range(20)]
+    content["defences"] = []
+    return judged(content)
+
+
+SIZES = {
+    "one cell": one_cell,
+    "example audit": example_audit,
+    "long names": long_names,
+    "many defences": many_defences,
+}
 
 
 @pytest.fixture(scope="module")
@@ -271,11 +262,6 @@ def sized(tmp_path_factory):
     return files
 
 
-def narrowed(page, width: int):
-    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
 @pytest.mark.parametrize("name", SIZES)
 def test_no_sideways_scrolling_of_the_page(browser, sized, name):
     show(browser, sized[name])
@@ -283,7 +269,7 @@ def test_no_sideways_scrolling_of_the_page(browser, sized, name):
     browser.execute_script("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
     try:
         for width in (390, 360, 768, 1280):
-            narrowed(browser, width)
+            narrow(browser, width)
             assert browser.execute_script("return document.documentElement.scrollWidth") <= width, width
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -293,6 +279,8 @@ FIGURES = """
 const worst = [...document.querySelectorAll("dl.keys div")].find((box) => box.textContent.startsWith("worst"));
 const text = (selector) => document.querySelector(selector)?.textContent ?? "";
 const card = [...document.querySelectorAll("ol.cards li")].find((item) => item.textContent.includes("no defence"));
+const line = (lines, start) => [...lines].find((one) => one.textContent.startsWith(start)).textContent;
+const entries = "table.grid tbody td:nth-of-type(1) .entry";
 const rows = [...document.querySelectorAll("#table tbody tr")].filter((row) => row.cells[2].textContent === "none");
 return {
   gate: text("p.gate"),
@@ -303,8 +291,14 @@ return {
   cardGrade: card.querySelector(".card-h .chip").textContent,
   ring: text(".ring.big text").trim(),
   row: rows[0].cells[4].textContent.trim() + " dB",
+  keyGain: line(document.querySelectorAll("dl.keys div"), "its gain"),
+  cardGain: line(card.querySelectorAll("dl div"), "gain").slice(4),
+  cardNull: line(card.querySelectorAll("dl div"), "best null").slice(9),
+  rowNull: rows[0].cells[5].textContent.trim(),
+  rowGain: rows[0].cells[6].textContent.trim() + " dB",
+  matrixGain: [...document.querySelectorAll(entries + " .gain")].map((one) => one.textContent),
   rowGrade: rows[0].cells[0].textContent.trim(),
-  matrix: [...document.querySelectorAll("table.grid tbody td:nth-of-type(1) .entry b")].map((b) => b.textContent),
+  matrix: [...document.querySelectorAll(entries + " b")].map((one) => one.textContent),
 };
 """
 
@@ -319,6 +313,12 @@ def test_the_worst_example_has_the_same_figures_everywhere(browser, sized, name)
     assert f"reached {worst}," in found["sentence"]
     assert found["card"] == found["row"] == worst
     assert worst in found["matrix"]
+    gain, (null, name_of_null) = found["rowGain"], found["rowNull"].split(" ", 1)
+    assert gain == found["cardGain"]
+    assert f"gain {gain}" in found["matrixGain"]
+    assert found["cardNull"] == f"{null} dB, {name_of_null}"
+    assert found["keyGain"] == f"its gain{gain}over {null} dB, the best null: {name_of_null}"
+    assert float(gain.removesuffix(" dB")) == pytest.approx(float(worst.removesuffix(" dB")) - float(null), abs=0.11)
     assert found["ring"] == found["cardGrade"] == found["rowGrade"]
     if name != "one cell":
         assert f"worst {worst}" in found["gauge"]
@@ -327,7 +327,7 @@ def test_the_worst_example_has_the_same_figures_everywhere(browser, sized, name)
 def test_paper_shows_every_matrix_and_no_sideways_rest(browser, sized):
     show(browser, sized["example audit"])
     folded = "return [...document.querySelectorAll('details.more table.grid')].map((t) => t.checkVisibility())"
-    narrowed(browser, 1000)
+    narrow(browser, 1000)
     try:
         assert browser.execute_script("return document.querySelectorAll('table.grid').length") == 4
         assert browser.execute_script(folded) == [False] * 3, "folded on the screen"
@@ -343,10 +343,38 @@ def test_paper_shows_every_matrix_and_no_sideways_rest(browser, sized):
     assert browser.execute_script(folded) == [False] * 3
 
 
+def test_paper_holds_every_attack_and_defence_within_its_width(browser, sized):
+    """Twelve settings, forty attacks and twenty defences were the most."""
+    show(browser, sized["many defences"])
+    # A4 in landscape without its margins, in CSS pixels.
+    narrow(browser, 1032)
+    try:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        widths = "return [...document.querySelectorAll('table.grid')].map((t) => t.getBoundingClientRect().width)"
+        found = browser.execute_script(widths)
+        assert len(found) == 2 * 5 + 20
+        assert max(found) <= 1032
+        assert browser.execute_script("return document.getElementById('table').getBoundingClientRect().width") <= 1032
+        entries = "return [...document.querySelectorAll('table.grid .entry')].filter((e) => e.clientHeight > 20).length"
+        assert browser.execute_script(entries) == 2 * 2 * 47 + 20
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_pictures_of_a_report_are_taken_by_one_call(sized, tmp_path):
+    made = {path.name: path.read_bytes() for path in write_pictures(sized["one cell"], tmp_path / "pictures")}
+    assert made.pop("report-print.pdf").startswith(b"%PDF")
+    sizes = {name: struct.unpack(">II", content[16:24]) for name, content in made.items()}
+    assert sizes["report-1280.png"] == (1280, 900)
+    assert sizes["report-390.png"] == (390, 844)
+    assert sizes["report-1280-whole.png"][1] > 2_000
+    assert sizes["report-390-whole.png"][1] > sizes["report-1280-whole.png"][1]
+
+
 def test_the_printed_file_has_pages(browser, sized):
     show(browser, sized["example audit"])
-    printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
-    content = base64.b64decode(printed["data"])
+    content = print_page(browser)
     assert content.startswith(b"%PDF")
     assert content.count(b"/Type /Page\n") + content.count(b"/Type /Page ") >= 6
 

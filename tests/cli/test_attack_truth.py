@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
+import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -196,6 +200,8 @@ def test_the_truth_gives_away_no_more_than_the_scenario_grants(attack: Command, 
         (("--truth", "nowhere.npz"), 4, "nowhere.npz"),
         (("--truth", "truth/client0.npz"), 2, "fewer than the updates together"),
         (("--fail-above", "20"), 2, "--truth"),
+        (("--public", "all.npz"), 2, "--truth"),
+        (("--no-prior-alone",), 2, "--truth"),
         (("--fail-above", "nan", "--truth", "truth"), 2, "finite"),
         (("--labels", "1", "--scenario", "B"), 2, "folder"),
         (("--truth", "all.npz", "--input-shape", "16"), 4, "shape"),
@@ -228,3 +234,97 @@ def test_weights_in_the_same_folder_are_no_update(attack: Command, here: Path) -
     code, _, _ = attack("--weights", "updates/net.safetensors")
     assert code == 0
     assert len(result(here)["updates"]) == 3
+
+
+def test_every_null_stands_beside_the_score_of_a_folder_at_no_cost(attack: Command, here: Path) -> None:
+    attack("--truth", "truth", "--fail-above", "20")
+    summary = json.loads((here / "out" / "summary.json").read_text())
+    for cell in summary["cells"]:
+        assert set(cell["baselines"]) == {"blind guess", "prior alone", "nearest public picture"}
+        best = [max(values) for values in zip(*cell["baselines"].values(), strict=True)]
+        assert cell["scores"]["baseline_psnr"] == best
+        assert any("an update of the same form" in note for note in cell["notes"])
+    assert not any("prior alone" in line or "nearest" in line for line in summary["not_tested"])
+    # What came back from client1 is what the prior of client0's attack is said to give.
+    truths = {n: example(n + 1)[0] for n in range(3)}
+    by_name = {cell["data"]: cell for cell in summary["cells"]}
+    other = float(10 * torch.log10(1 / (truths[0] - truths[1]).square().mean()))
+    assert by_name["client0.safetensors"]["baselines"]["prior alone"][0] == pytest.approx(other, abs=0.05)
+
+
+def test_one_update_alone_is_held_against_smooth_noise(attack: Command, here: Path) -> None:
+    _, out, _ = attack("--truth", "truth/client0.npz", update="updates/client0.safetensors")
+    found = result(here)
+    assert set(found["worst"]["baselines"]) == {"blind guess", "prior alone"}
+    assert any("smooth noise" in note for note in found["notes"])
+    assert found["worst"]["gain"] == pytest.approx(found["worst"]["psnr"] - found["worst"]["baseline_psnr"])
+    assert f"over {found['worst']['best_null']}" in out
+    untested = json.loads((here / "out" / "summary.json").read_text())["not_tested"]
+    assert any("nearest public picture" in line for line in untested)
+    assert not any("prior alone" in line for line in untested)
+
+
+def test_public_pictures_make_a_null_and_the_truth_among_them_does_not(attack: Command, here: Path) -> None:
+    one = ("--truth", "truth/client0.npz")
+    attack(*one, "--public", "all.npz", update="updates/client0.safetensors")
+    found = result(here)["worst"]["baselines"]
+    truth, *others = (example(seed)[0] for seed in (1, 2, 3))
+    nearest = max(float(10 * torch.log10(1 / (truth - other).square().mean())) for other in others)
+    assert found["nearest public picture"] == pytest.approx(nearest, abs=1e-3)
+    assert found["prior alone"] < 30, "the truth is no public picture, so the attack was not given its update"
+
+
+def test_prior_alone_can_be_switched_off(attack: Command, here: Path) -> None:
+    attack("--truth", "truth", "--no-prior-alone")
+    summary = json.loads((here / "out" / "summary.json").read_text())
+    assert all("prior alone" not in cell["baselines"] for cell in summary["cells"])
+    assert any("prior alone" in line for line in summary["not_tested"])
+
+
+def test_an_update_of_the_same_example_is_no_null(attack: Command, here: Path) -> None:
+    """Two rounds of one client: what comes back from the one must not pass for what is known without the other."""
+    for name in ("client1", "client2"):
+        save_update(here / "updates" / f"{name}.safetensors", SharedUpdate("gradient", gradient(*example(1)), 1))
+        save_truth(here / "truth" / f"{name}.npz", example(1))
+    attack("--truth", "truth", "--fail-above", "20")
+    for entry in result(here)["updates"]:
+        assert entry["worst"]["grade"] == "F"
+        assert entry["worst"]["baselines"]["prior alone"] < 20
+        assert "nearest public picture" not in entry["worst"]["baselines"]
+
+
+def test_a_delta_alone_is_held_against_a_delta_of_the_declared_training(attack: Command, here: Path) -> None:
+    inputs, targets = example(1)
+    delta = {name: -0.1 * value for name, value in gradient(inputs, targets).items()}
+    safetensors.torch.save_file(delta, here / "delta.safetensors")
+    words = ("--kind", "delta", "--lr", "0.1", "--num-examples", "1", "--scenario", "C")
+    code, out, err = attack("--truth", "truth/client0.npz", *words, update="delta.safetensors")
+    assert code == 0, (out, err)
+    assert set(result(here)["worst"]["baselines"]) == {"blind guess", "prior alone"}
+    attack("--truth", "truth/client0.npz", "--kind", "delta", update="delta.safetensors")
+    assert set(result(here)["worst"]["baselines"]) == {"blind guess", "prior alone"}, "without a rate, too"
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+@pytest.mark.parametrize("ward", ["ward-7", "o'brien & söhne <7>"])
+def test_no_output_holds_the_path_of_a_private_file(attack: Command, here: Path, is_folder: bool, ward: str) -> None:
+    private = here / "canary-home" / ward
+    private.mkdir(parents=True)
+    shutil.copytree(here / "updates", private / "updates")
+    shutil.copytree(here / "truth", private / "truth")
+    safetensors.torch.save_file(build().state_dict(), private / "net.safetensors")
+    (private / "updates" / "broken.npz").write_bytes(b"PK\x03\x04 nothing")
+    update, truth = private / "updates", private / "truth"
+    if not is_folder:
+        update, truth = update / "client0.safetensors", truth / "client0.npz"
+    words = ("--truth", str(truth), "--public", str(here / "all.npz"), "--weights", str(private / "net.safetensors"))
+    attack(*words, "--show-images", "--out", str(private / "out"), update=str(update))
+    outputs = {path.name: path.read_bytes() for path in (private / "out").rglob("*") if path.is_file()}
+    assert {"result.json", "summary.json", "report.html", "results.csv"} <= outputs.keys()
+    for name, content in outputs.items():
+        text = content.decode(errors="replace")
+        plain = json.dumps(json.loads(text), ensure_ascii=False) if name.endswith(".json") else html.unescape(text)
+        for secret in ("canary-home", ward, str(here)):
+            assert not any(secret in shown for shown in (text, plain, unquote(text))), (name, secret)
+    words = shlex.split(json.loads(outputs["summary.json"])["reproduce"][0])
+    assert words[words.index("--truth") + 1] == truth.name

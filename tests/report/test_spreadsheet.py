@@ -68,3 +68,15 @@ def test_it_is_written_beside_the_page(tmp_path):
     written = (tmp_path / "results.csv").read_bytes().decode()
     assert written == to_csv(report.parse_summary(content))
     assert written.count("\r\n") > len(content["cells"])
+
+
+def test_every_null_has_a_column_and_the_best_is_named():
+    nulls = {"blind guess": [11.0, 12.5], "prior alone": [13.0, 9.0], "nearest public picture": [12.0, 10.0]}
+    found = rows(cell(psnr=[30.0, 20.0], baselines=nulls, scores={"psnr": [30.0, 20.0], "baseline_psnr": [13.0, 12.5]}))
+    columns = ("blind_guess_psnr", "prior_alone_psnr", "nearest_public_psnr", "baseline_psnr", "best_null", "gain")
+    assert [tuple(row[name] for name in columns) for row in found] == [
+        ("11", "13", "12", "13", "prior alone", "17"),
+        ("12.5", "9", "10", "12.5", "blind guess", "7.5"),
+    ]
+    (old,) = rows(cell(psnr=[30.0]))
+    assert [old[name] for name in columns] == ["", "", "", "12", "blind guess", "18"]

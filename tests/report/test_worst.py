@@ -63,7 +63,7 @@ def test_every_part_of_the_report_shows_the_same_example():
     found = records(*cells)
     judged = verdict(cells, 15.0)
     assert (judged.worst.index, judged.worst.psnr, judged.worst.ssim) == (1, 16.4, 0.52)
-    assert "16.4 dB, SSIM 0.52, 6.2 dB closer than a guess" in judged.sentences[0]
+    assert "16.4 dB, SSIM 0.52, 6.2 dB closer than a blind guess" in judged.sentences[0]
     entry = matrices(found, [])[0].rows[0].entries[0][0]
     assert (entry.group.worst_psnr, entry.group.worst_ssim, entry.group.grade) == (16.4, 0.52, "D")
     assert {row.both.worst_psnr for row in by_defence(found)} == {16.4}

@@ -6,30 +6,22 @@ This is the only place, with `score`, that holds both the observation and the pr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from leakscope import rng as random
 from leakscope.attack import Attack
-from leakscope.audits.nulls import (
-    GUESS,
-    PRIOR,
-    PUBLIC,
-    RANDOM_TOKENS,
-    draw_unrelated,
-    drop_copies,
-    find_nearest,
-    take_best,
-)
+from leakscope.audits.nulls import Attacked, Nulls, draw_unrelated, measure_nulls, take_best
 from leakscope.audits.rounds import Federation, Round, play
 from leakscope.client import ClientRun
 from leakscope.defence import Defence
-from leakscope.errors import LeakscopeError, UnsuitableError, UsageError
+from leakscope.errors import LeakscopeError, UsageError
 from leakscope.explanation import explained_by, judge_with_truth
-from leakscope.metrics import guess_baseline, guess_tokens, score, score_trained
+from leakscope.metrics import score, score_trained
 from leakscope.observation.scenario import Scenario, get_scenario
 from leakscope.report.grades import find_worst
 from leakscope.tasks import Task
@@ -115,14 +107,6 @@ class _Row:
     place: int
 
 
-@dataclass(frozen=True)
-class _Nulls:
-    """What is reached without the update, by name, and what must be said of it."""
-
-    baselines: Mapping[str, Tensor]
-    notes: tuple[str, ...] = ()
-
-
 def _count_rounds(given: int | None, attack: Attack) -> int:
     if given is None:
         return attack.rounds
@@ -163,37 +147,24 @@ def _judge(found: Reconstruction, seen: Observation, trained: Sequence[Batch]) -
 
 def _measure_nulls(
     federation: Federation, attack: Attack, rows: Sequence[_Row], *, public: Batch | None, prior_alone: bool
-) -> _Nulls:
-    seed, victims = federation.seed, federation.victims
-    words = next((row.found.vocabulary for row in rows if row.found.vocabulary is not None), None)
-    if words is not None:
-        return _Nulls({RANDOM_TOKENS: torch.cat([guess_tokens(row.victim, words) for row in rows])}, ())
-    found = {GUESS: [guess_baseline(row.victim, seed=random.child_seed(seed, "guess", row.place)) for row in rows]}
-    others, notes = None if public is None else drop_copies(public, victims), []
-    if others is not None:
-        found[PUBLIC] = [find_nearest(row.victim, others) for row in rows]
-    if prior_alone:
-        try:
-            wrong = _attack_unrelated(federation, attack, others)
-            found[PRIOR] = [score(wrong, row.victim, metrics=("psnr",)).psnr for row in rows]
-        except LeakscopeError as reason:
-            notes.append(f"what the attack reaches on an unrelated update could not be measured: {reason}")
-    return _Nulls({name: torch.cat(values) for name, values in found.items()}, tuple(notes))
+) -> Nulls:
+    return measure_nulls(
+        [Attacked(row.found, row.victim, row.place) for row in rows],
+        seed=federation.seed,
+        public=public,
+        attack_unrelated=partial(_attack_unrelated, federation, attack) if prior_alone else None,
+    )
 
 
 def _attack_unrelated(federation: Federation, attack: Attack, public: Batch | None) -> Reconstruction:
     """The same attack, with the same seed, on the update of examples that have nothing to do with the victims."""
     like = federation.victims[0]
-    if not like.inputs.is_floating_point():
-        raise UnsuitableError("inputs are no floating-point numbers, so there is nothing to draw at random")
     unrelated = draw_unrelated(like, public, seed=random.child_seed(federation.seed, "unrelated"))
     played = play(replace(federation, victims=(unrelated,)), attack)
     return _attack(attack, played, [unrelated], federation.seed)[0].found
 
 
-def _score(
-    result: AuditResult, rows: Sequence[_Row], *, nulls: _Nulls, with_lpips: bool, seconds: float
-) -> AuditResult:
+def _score(result: AuditResult, rows: Sequence[_Row], *, nulls: Nulls, with_lpips: bool, seconds: float) -> AuditResult:
     scores = [score(row.found, row.victim, with_lpips=with_lpips) for row in rows]
     trained = [score_trained(row.found, row.victim, row.run.trained) for row in rows if row.run.trained]
     joint, best = Scores.join(scores), take_best(nulls.baselines)

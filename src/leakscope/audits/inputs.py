@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from leakscope.types import Batch
 RECORD = "inputs.json"
 # Of a folder whose record is lost: a number that no earlier cell has.
 _RANDOM_VERSIONS = 2**31
+# How `shlex.join` writes an apostrophe inside quotes.
+_APOSTROPHE_IN_A_SHELL = "'\"'\"'"
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,23 @@ class Inputs:
 
     def redact(self, text: str) -> str:
         """Text without the paths of private data: their public names instead."""
-        named = [(path, name) for name, location in self.locations.items() for path in _spellings(location)]
+        named = [(location, name) for name, location in self.locations.items()]
         if self.weights is not None:
-            named += [(path, Path(self.weights).name) for path in _spellings(self.weights)]
-        for path, name in sorted(named, key=lambda pair: len(pair[0]), reverse=True):
-            text = text.replace(path, name)
-        return text
+            named.append((self.weights, Path(self.weights).name))
+        return redact_paths(text, named)
+
+
+def redact_paths(text: str, named: Iterable[tuple[str, str]]) -> str:
+    """Text with a name in the place of each path, however the path is written in a message or a command.
+
+    Example:
+        >>> redact_paths("leakscope attack /home/a/ward/client1.npz", [("/home/a/ward/client1.npz", "client1.npz")])
+        'leakscope attack client1.npz'
+    """
+    spelled = [(path, name) for location, name in named for path in _spellings(location)]
+    for path, name in sorted(spelled, key=lambda pair: len(pair[0]), reverse=True):
+        text = text.replace(path, name)
+    return text
 
 
 def changed(what: str) -> BadInputError:
@@ -137,7 +150,7 @@ def name_data(locations: Sequence[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for location in dict.fromkeys(locations):
-        name = _last_part(location) if _is_path(location) else location
+        name = last_part(location) if _is_path(location) else location
         # A folder that is called like a set must not pass for it.
         taken = {*found.values(), *(SETS if _is_path(location) else ())}
         number = 2
@@ -152,7 +165,8 @@ def _is_path(location: str) -> bool:
     return not is_data_code(location) and (is_own(location) or is_folder(location))
 
 
-def _last_part(location: str) -> str:
+def last_part(location: str) -> str:
+    """The name of a file or folder, whatever folders it is in."""
     path = Path(location.removeprefix(FOLDER_PREFIX)).expanduser()
     return path.name or path.resolve().name or "folder"
 
@@ -164,4 +178,5 @@ def _spellings(location: str) -> list[str]:
     plain = location.removeprefix(FOLDER_PREFIX)
     path = Path(plain).expanduser()
     found = {plain, plain.rstrip("/"), str(path), str(path.absolute()), str(path.resolve())}
+    found |= {_APOSTROPHE_IN_A_SHELL.join(text.split("'")) for text in found}
     return [text for text in found if text.strip("/") and ("/" in text.strip("/") or text.startswith("/"))]

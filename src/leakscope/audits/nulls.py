@@ -11,28 +11,70 @@ Three of them, and leakage is what exceeds the best, example by example:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from leakscope import rng as random
-from leakscope.errors import BadInputError
-from leakscope.metrics import mse_matrix, psnr
+from leakscope.errors import BadInputError, LeakscopeError, UnsuitableError
+from leakscope.metrics import guess_baseline, guess_tokens, mse_matrix, psnr, score
 from leakscope.metrics.pairs import compute_dtype, to_unit_range
-from leakscope.types import Batch, limits_of
+from leakscope.results import GUESS as GUESS  # callers know these three from here
+from leakscope.results import PRIOR as PRIOR
+from leakscope.results import PUBLIC as PUBLIC
+from leakscope.results import RANDOM_TOKENS
+from leakscope.types import Batch, Reconstruction, limits_of
 
-GUESS = "blind guess"
-PRIOR = "prior alone"
-PUBLIC = "nearest public picture"
-RANDOM_TOKENS = "random tokens"
 # The nearest of more pictures is nearer, without end; this many stand for "a picture of the same kind".
 PUBLIC_PICTURES = 64
 # 30 dB: hard to tell from the original. Such a picture is a copy of the victim's, and no null.
 _COPY_MSE = 1e-3
 # Side of the grid that smooth pictures are drawn on.
 _COARSE = 4
+
+
+@dataclass(frozen=True)
+class Nulls:
+    """What is reached without the update, by name with one value per example, and what must be said of it."""
+
+    baselines: Mapping[str, Tensor]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """One attacked update: what came back, what was behind it, and the place of its client."""
+
+    found: Reconstruction
+    victim: Batch
+    place: int = 0
+
+
+# Attacks the update of something else; given are the public examples that are no copies of private ones.
+AttackUnrelated = Callable[[Batch | None], Reconstruction]
+
+
+def measure_nulls(
+    rows: Sequence[Attacked], *, seed: int, public: Batch | None = None, attack_unrelated: AttackUnrelated | None = None
+) -> Nulls:
+    """Every null that can be measured of these examples; of texts, what random tokens reach."""
+    words = next((row.found.vocabulary for row in rows if row.found.vocabulary is not None), None)
+    if words is not None:
+        return Nulls({RANDOM_TOKENS: torch.cat([guess_tokens(row.victim, words) for row in rows])})
+    found = {GUESS: [guess_baseline(row.victim, seed=random.child_seed(seed, "guess", row.place)) for row in rows]}
+    others, notes = None if public is None else drop_copies(public, [row.victim for row in rows]), []
+    if others is not None:
+        found[PUBLIC] = [find_nearest(row.victim, others) for row in rows]
+    if attack_unrelated is not None:
+        try:
+            wrong = attack_unrelated(others)
+            found[PRIOR] = [score(wrong, row.victim, metrics=("psnr",)).psnr for row in rows]
+        except LeakscopeError as reason:
+            notes.append(f"what the attack reaches on an unrelated update could not be measured: {reason}")
+    return Nulls({name: torch.cat(values) for name, values in found.items()}, tuple(notes))
 
 
 def take_best(baselines: Mapping[str, Tensor]) -> Tensor:
@@ -65,6 +107,8 @@ def draw_unrelated(like: Batch, public: Batch | None, *, seed: int) -> Batch:
 
     Public examples make the harder null, since an attack then rebuilds a picture of the right kind.
     """
+    if not like.inputs.is_floating_point():
+        raise UnsuitableError("inputs are no floating-point numbers, so there is nothing to draw at random")
     if public is not None:
         order = torch.randperm(len(public), generator=random.generator(seed, "unrelated"))
         chosen = order[torch.arange(len(like)) % len(public)]

@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from leakscope import rng as random
 from leakscope.attack import Attack, Watch
 from leakscope.audits.findings import attack_findings
-from leakscope.audits.nulls import GUESS
+from leakscope.audits.nulls import PRIOR, PUBLIC, Attacked, Nulls, measure_nulls, take_best
 from leakscope.errors import BadInputError, LeakscopeError
 from leakscope.explanation import explained_by
-from leakscope.metrics import guess_baseline, score
+from leakscope.metrics import score
 from leakscope.observation.scenario import get_scenario
 from leakscope.report import CellRecord, Summary, Verdict, verdict
 from leakscope.report.evidence import NO_DEFENCE
@@ -33,6 +32,10 @@ from leakscope.version import __version__
 # Decibels above which an example counts as leaked where nobody says otherwise; as in an audit.
 DEFAULT_GATE = 20.0
 UNGRADED = "ungraded"
+_NULL_WORDS = {
+    PRIOR: "What the same attack reaches without the update",
+    PUBLIC: "How near another picture of the same kind comes",
+}
 
 
 @dataclass(frozen=True)
@@ -84,15 +87,29 @@ def _with_truth(fit: Fit, seen: Observation, truth: Batch | None) -> Fit:
 
 def _score(result: AuditResult, found: Reconstruction, truth: Batch) -> AuditResult:
     scores = score(found, truth)
-    guess = guess_baseline(truth, seed=random.child_seed(result.seed, "guess", 0))
-    return replace(
+    scored = replace(
         result,
         scores=scores,
-        baseline_psnr=guess,
-        baselines={GUESS: guess},
         reconstruction=_arrange(found.inputs, truth.inputs, scores.assignment),
         truth=truth.inputs,
     )
+    return _with_nulls(scored, measure_nulls([Attacked(found, truth)], seed=result.seed))
+
+
+def _with_nulls(result: AuditResult, nulls: Nulls) -> AuditResult:
+    has_psnr = result.scores is not None and "psnr" in result.scores.metrics
+    best = take_best(nulls.baselines) if has_psnr else None
+    return replace(
+        result, baseline_psnr=best, baselines=nulls.baselines, notes=tuple(dict.fromkeys((*result.notes, *nulls.notes)))
+    )
+
+
+def add_nulls(attacked: AttackedUpdate, record: CellRecord, nulls: Nulls) -> tuple[AttackedUpdate, CellRecord]:
+    """A scored update beside more null baselines than the blind guess, and its line of the report."""
+    result = _with_nulls(attacked.result, nulls)
+    findings = attack_findings(result, paper=record.attack_paper)
+    told = CellRecord.model_validate(record.model_dump() | findings.model_dump())
+    return replace(attacked, result=result), told
 
 
 def _arrange(found: Tensor, truth: Tensor, places: Tensor) -> Tensor:
@@ -156,10 +173,21 @@ def summarise_updates(
         not_tested=[
             "Other attacks, scenarios and seeds than those listed.",
             "Defences: each update was attacked as it was shared.",
-            "What the same attack reaches without the update (prior alone); the baseline is a blind guess.",
+            *_missing_nulls(records),
         ],
         reproduce=[command] if command else [],
     )
+
+
+def _missing_nulls(records: Sequence[CellRecord]) -> list[str]:
+    """Which baselines do not stand beside all scores."""
+    scored = [record for record in records if record.column("psnr")]
+    lacking = {name: [record for record in scored if name not in record.baselines] for name in _NULL_WORDS}
+    return [
+        f"{_NULL_WORDS[name]} ({name}), for {plural(len(found), 'update')} of {len(scored)}."
+        for name, found in lacking.items()
+        if found
+    ]
 
 
 def _ungraded(records: Sequence[CellRecord]) -> Verdict:

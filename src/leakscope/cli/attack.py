@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -43,6 +44,16 @@ def attack(
     truth: str | None = typer.Option(
         None, help="True examples, to score and grade the result: an .npz file, a folder, or package.module:function."
     ),
+    public: str | None = typer.Option(
+        None,
+        help="Pictures like the true ones that are nobody's secret, for the baseline 'nearest public picture' "
+        "(default: the truths of the other updates); as --truth.",
+    ),
+    prior_alone: bool = typer.Option(
+        True,
+        help="With --truth: also measure what the attack reaches on another update. In a folder of updates of one form "
+        "that costs nothing, elsewhere one attack more per update.",
+    ),
     fail_above: float | None = typer.Option(
         None, help="Gate in dB: exit with 1 when an example comes back above it; needs --truth."
     ),
@@ -57,15 +68,17 @@ def attack(
 ) -> None:
     """Rebuild the private inputs behind one update or a folder of them, from files alone.
 
-    With --truth every result is scored and graded, and the exit code is 1 when one is above the gate. 3: a result is
+    With --truth every result is scored beside what is reached without the update, and graded; the exit code is 1 when
+    one is above the gate. 3: a result is
     not evidence; 4: a file could not be read, the others are attacked all the same.
 
     Example: leakscope attack gradient.npz --model mynet:build --weights net.safetensors
     --input-shape 3,32,32 --out runs/mine
     """
-    from leakscope.cli.attack_run import AttackRun
+    from leakscope.audits.inputs import last_part
+    from leakscope.cli.attack_run import AttackRun, Scoring
     from leakscope.cli.loading import check_granted, local_training, parse_numbers
-    from leakscope.cli.update_folder import Declaration, TrueExamples, list_updates
+    from leakscope.cli.update_folder import Declaration, TrueExamples, list_updates, load_examples
     from leakscope.data import parse_bounds
     from leakscope.models import load_network
     from leakscope.registry import attack_from_spec
@@ -81,7 +94,8 @@ def attack(
         num_examples=(num_examples, Knowledge.BATCH_SIZE),
     )
     local = local_training(lr, local_steps, local_batch)
-    _check_options(weights=weights, before=before, labels=labels, update=update, truth=truth, fail_above=fail_above)
+    _check_options(weights=weights, before=before, labels=labels, update=update)
+    _check_scoring(truth, fail_above=fail_above, public=public, prior_alone=prior_alone)
     network = load_network(
         model,
         weights=weights or before,
@@ -104,15 +118,22 @@ def attack(
         partial=partial,
         labels=labels,
     )
-    originals = None if truth is None else TrueExamples(truth, paths, shape=shape, bounds=bounds)
+    scoring = None
+    if truth is not None:
+        originals = TrueExamples(truth, paths, shape=shape, bounds=bounds)
+        others = None if public is None else load_examples(public, shape=shape, bounds=bounds)
+        scoring = Scoring(originals, others, prior_alone)
+    places = [str(place) for place in (update, weights, before, truth, public, out) if place is not None]
+    places += [part for part in re.split("[=,]", name) if os.path.isabs(part)]
     run = AttackRun(
         recipe,
         declared,
-        originals,
+        scoring,
         model=model,
         seed=seed,
         is_folder=os.path.isdir(update),
         command="leakscope " + shlex.join(sys.argv[1:]),
+        private_paths=tuple((place, last_part(place)) for place in places),
     )
     result = run.write(paths, out, fail_above=fail_above, show_images=show_images)
     if as_json:
@@ -128,8 +149,6 @@ def _check_options(
     before: Path | None,
     labels: str | None,
     update: Path,
-    truth: str | None,
-    fail_above: float | None,
 ) -> None:
     from leakscope.errors import UsageError
 
@@ -140,8 +159,19 @@ def _check_options(
             f"--labels are those of one update, and {update} is a folder; give --truth, whose labels are used where "
             "the scenario grants them"
         )
-    if fail_above is not None and truth is None:
-        raise UsageError("--fail-above has no effect without the true examples; give --truth, too, or drop it")
+
+
+def _check_scoring(truth: str | None, *, fail_above: float | None, public: str | None, prior_alone: bool) -> None:
+    from leakscope.errors import UsageError
+
+    given = {
+        "--fail-above": fail_above is not None,
+        "--public": public is not None,
+        "--no-prior-alone": not prior_alone,
+    }
+    for option, is_given in given.items():
+        if is_given and truth is None:
+            raise UsageError(f"{option} has no effect without the true examples; give --truth, too, or drop it")
     if fail_above is not None and not math.isfinite(fail_above):
         raise UsageError(f"--fail-above must be a finite number of decibels, got {fail_above}")
 
@@ -184,5 +214,9 @@ def _score_lines(worst: dict[str, Any] | None) -> list[str]:
     if worst is None:
         return []
     psnr = "a perfect copy" if worst["psnr"] is None else f"{worst['psnr']:.1f} dB"
-    guess = "" if worst["baseline_psnr"] is None else f", a guess {worst['baseline_psnr']:.1f} dB"
-    return [f"worst example: {psnr}, grade {worst['grade']}{guess}"]
+    lines = [f"worst example: {psnr}, grade {worst['grade']}"]
+    if worst["baseline_psnr"] is None:
+        return lines
+    nulls = ", ".join(f"{name} {value:.1f} dB" for name, value in worst["baselines"].items())
+    gain = "" if worst["gain"] is None else f"gain {worst['gain']:.1f} dB over {worst['best_null']}; "
+    return [*lines, f"{gain}without the update: {nulls}"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +13,69 @@ from torch import Tensor
 from leakscope import files, progress
 from leakscope.attack import Attack
 from leakscope.audits.findings import number
+from leakscope.audits.inputs import redact_paths
 from leakscope.audits.update_files import (
     AttackedUpdate,
+    add_nulls,
     attack_update,
     record_failure,
     record_update,
     summarise_updates,
 )
+from leakscope.audits.update_nulls import KnownUpdate, attack_made_update, measure_update_nulls
 from leakscope.cli.result_folder import RESULT, result_folder, save_inputs
 from leakscope.cli.update_folder import Declaration, TrueExamples
 from leakscope.errors import BadInputError, KnowledgeError, UnsuitableError
 from leakscope.report import CellRecord, Summary, write_report
 from leakscope.report.evidence import group
 from leakscope.report.render import render
-from leakscope.types import Observation
+from leakscope.types import Batch, Reconstruction
 
 _BAD_FILE = BadInputError.exit_code
 
 
 @dataclass(frozen=True)
 class AttackedFile:
-    """One file: its line in the report, its entry in result.json, and its pictures where there are originals."""
+    """One file: its line in the report, what came back, and the names of the files it was saved in.
 
+    `known` is there where the true examples are, and `has_pictures` where they are pictures with values in [0, 1].
+    """
+
+    path: Path
     record: CellRecord
-    entry: dict[str, Any]
-    pictures: tuple[Tensor, Tensor] | None = None
+    attacked: AttackedUpdate | None = None
+    known: KnownUpdate | None = None
+    images: tuple[str, ...] = ()
+    inputs: str | None = None
+    has_pictures: bool = False
     is_bad: bool = False
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What result.json says of it."""
+        told = (
+            {"status": self.record.status, "error": self.record.error}
+            if self.attacked is None
+            else _entry(self.attacked, self.record)
+        )
+        return {"file": self.path.name} | told | {"images": list(self.images), "inputs": self.inputs}
+
+    @property
+    def pictures(self) -> tuple[Tensor, Tensor] | None:
+        """True and rebuilt pictures."""
+        return _pictures(self.attacked) if self.has_pictures and self.attacked is not None else None
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What results are held against: the true examples, and what is reached without the update.
+
+    `prior_alone` is dear where a file has no other beside it: one attack more.
+    """
+
+    originals: TrueExamples
+    public: Batch | None = None
+    prior_alone: bool = True
 
 
 @dataclass(frozen=True)
@@ -46,26 +84,33 @@ class AttackRun:
 
     attack: Attack
     declared: Declaration
-    originals: TrueExamples | None
+    scoring: Scoring | None
     model: str
     seed: int
     is_folder: bool
     command: str = ""
+    private_paths: tuple[tuple[str, str], ...] = ()
 
     def write(self, paths: list[Path], out: Path, *, fail_above: float | None, show_images: bool) -> dict[str, Any]:
         """Attack every file and write what was found; the folder is changed only when all is written."""
         with result_folder(out) as folder:
             done = [self._attack(path, folder, prefix=self._prefix(place)) for place, path in enumerate(paths)]
+            known = [one.known for one in done if one.known is not None]
+            done = [self._add_nulls(one, known) for one in done]
             summary = summarise_updates(
                 [one.record for one in done],
                 title=f"{self.attack.name} on {paths[0].name if len(paths) == 1 else f'{len(paths)} updates'}",
-                command=self.command,
+                command=self._redact(self.command),
                 fail_above=fail_above,
             )
             result = self._result(done, summary)
             self._write_report(folder, done, summary, show_images=show_images)
             files.write_atomic(folder / RESULT, json.dumps(result, indent=1, allow_nan=False).encode())
         return result
+
+    def _redact(self, text: str) -> str:
+        """Text as the result may hold it: files and folders by name, not by path."""
+        return redact_paths(text, self.private_paths)
 
     def _prefix(self, place: int) -> str:
         return f"update-{place:04d}" if self.is_folder else "image"
@@ -85,22 +130,48 @@ class AttackRun:
                 attack=self.attack.name,
                 seed=self.seed,
                 status="error" if is_bad else "refused",
-                error=str(error),
+                error=self._redact(str(error)),
             )
-            entry = {"file": path.name, "status": record.status, "error": str(error), "images": [], "inputs": None}
-            return AttackedFile(record, entry, is_bad=is_bad)
+            return AttackedFile(path, record, is_bad=is_bad)
 
     def _attack_one(self, path: Path, folder: Path, *, prefix: str) -> AttackedFile:
         update = self.declared.open(path)
-        truth = None if self.originals is None else self.originals.of(path, update)
+        truth = None if self.scoring is None else self.scoring.originals.of(path, update)
         seen = self.declared.observe(update, truth)
         with progress.show_progress() as shown, progress.count_steps(shown, self.attack) as watch:
             attacked = attack_update(self.attack, seen, truth=truth, seed=self.seed, watch=watch)
         is_unit = seen.bounds == (0.0, 1.0)
         images, inputs = save_inputs(folder, attacked.found.inputs, is_unit_range=is_unit, prefix=prefix)
-        record = record_update(attacked, name=path.name, model=self.model, seen=seen, paper=self.attack.paper)
-        entry = {"file": path.name} | _entry(attacked, record, seen) | {"images": images, "inputs": inputs}
-        return AttackedFile(record, entry, _pictures(attacked) if is_unit else None)
+        return AttackedFile(
+            path,
+            record_update(attacked, name=path.name, model=self.model, seen=seen, paper=self.attack.paper),
+            attacked,
+            None if truth is None else KnownUpdate.of(path.name, update, found=attacked.found, truth=truth),
+            images=tuple(images),
+            inputs=inputs,
+            has_pictures=is_unit,
+        )
+
+    def _add_nulls(self, one: AttackedFile, known: list[KnownUpdate]) -> AttackedFile:
+        """The file with what is reached without its update, now that all others have been attacked."""
+        if self.scoring is None or one.known is None or one.attacked is None:
+            return one
+        nulls = measure_update_nulls(
+            one.known,
+            known,
+            attack_made=partial(self._attack_made, one.path, one.known.truth) if self.scoring.prior_alone else None,
+            public=self.scoring.public,
+            seed=self.seed,
+        )
+        attacked, record = add_nulls(one.attacked, one.record, nulls)
+        return replace(one, attacked=attacked, record=record)
+
+    def _attack_made(self, path: Path, truth: Batch, public: Batch | None) -> Reconstruction:
+        # Read again: the updates of a folder may be too large to keep them all.
+        update = self.declared.open(path)
+        seen = self.declared.observe(update, truth)
+        with progress.show_progress() as shown, progress.count_steps(shown, self.attack) as watch:
+            return attack_made_update(self.attack, seen, public, update=update, like=truth, seed=self.seed, watch=watch)
 
     def _result(self, done: list[AttackedFile], summary: Summary) -> dict[str, Any]:
         """What result.json holds: of one file its own numbers, of a folder a list, worst first."""
@@ -109,7 +180,7 @@ class AttackRun:
         if not self.is_folder:
             return done[0].entry | verdict | {"exit_code": code}
         ranked = sorted(done, key=lambda one: _badness(one.record), reverse=True)
-        saved = [name for one in done for name in (*one.entry["images"], one.entry["inputs"]) if name is not None]
+        saved = [name for one in done for name in (*one.images, one.inputs) if name is not None]
         updates = [one.entry for one in ranked]
         return {"updates": updates, "images": saved, "inputs": None} | verdict | {"exit_code": code}
 
@@ -117,21 +188,21 @@ class AttackRun:
         files.write_atomic(folder / "summary.json", summary.to_json().encode())
         page = write_report(folder)
         if show_images:
-            pictures = {one.record.key: one.pictures for one in done if one.pictures is not None}
+            pictures = {one.record.key: found for one in done if (found := one.pictures) is not None}
             files.write_atomic(page, render(summary, pictures, show_images=True).encode())
 
 
-def _entry(attacked: AttackedUpdate, record: CellRecord, seen: Observation) -> dict[str, Any]:
+def _entry(attacked: AttackedUpdate, record: CellRecord) -> dict[str, Any]:
     found, fits = attacked.found, record.fits
     worst = group([record]).worst
     return {
         "attack": attacked.result.attack,
-        "scenario": seen.scenario,
+        "scenario": record.scenario,
         "status": str(found.status),
         "loss": number(found.loss),
         "labels": None if found.targets is None else found.targets.tolist(),
         "evaluations": found.evaluations,
-        "notes": list(found.notes),
+        "notes": record.notes,
         "fit": fits[0].model_dump() if fits else None,
         "scores": record.scores or None,
         "worst": None
@@ -142,6 +213,9 @@ def _entry(attacked: AttackedUpdate, record: CellRecord, seen: Observation) -> d
             "psnr": number(worst.psnr),
             "ssim": worst.ssim,
             "baseline_psnr": worst.baseline,
+            "baselines": dict(worst.baselines),
+            "best_null": worst.best_null,
+            "gain": None if worst.gain is None else number(worst.gain),
         },
     }
 

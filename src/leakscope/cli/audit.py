@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leakscope.audits import CampaignResult, Config
     from leakscope.report import CellRecord, Summary
 
-_HEADINGS = ("model", "data", "attack", "defence", "attacker", "scenario", "worst dB", "median dB", "status")
+_HEADINGS = ("model", "data", "attack", "defence", "attacker", "scenario", "worst dB", "gain dB", "median dB", "status")
 _WORDS = {
     "not-run": "not run",
     "error": "failed",
@@ -263,10 +263,12 @@ def _print_table(result: CampaignResult) -> None:
 
 
 def _decibels(cell: CellRecord) -> list[str]:
+    """Of the worst example PSNR and gain over the best null, and the median."""
+    from leakscope.report.evidence import group
+
     stats = cell.stats.get("psnr")
-    return [
-        "–" if value is None else f"{value:.1f}" for value in ((stats.worst, stats.median) if stats else (None, None))
-    ]
+    values = (stats.worst, group([cell]).worst_gain, stats.median) if stats else (None, None, None)
+    return ["–" if value is None else f"{value:.1f}" for value in values]
 
 
 def _counts(summary: Summary) -> list[str]:

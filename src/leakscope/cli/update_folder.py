@@ -116,15 +116,14 @@ class TrueExamples:
         return truth
 
     def _load(self, spec: str) -> Batch:
-        own = is_own(spec)
-        size = self._shape[1:] if len(self._shape) == 3 and not own else None
-        return data.load(
-            spec,
-            split="all",
-            size=None if size is None else (size[0], size[1]),
-            bounds=self._bounds if own else None,
-            allow_code=True,
-        )
+        return load_examples(spec, shape=self._shape, bounds=self._bounds)
+
+
+def load_examples(spec: str, *, shape: tuple[int, ...], bounds: str | None) -> Batch:
+    """All examples that a user names: an .npz file, a folder of pictures, or a function."""
+    own = is_own(spec)
+    size = (shape[1], shape[2]) if len(shape) == 3 and not own else None
+    return data.load(spec, split="all", size=size, bounds=bounds if own else None, allow_code=True)
 
 
 def _entry_for(path: Path, folder: Path) -> Path | None:

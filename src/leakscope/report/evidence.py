@@ -16,6 +16,7 @@ from statistics import median
 
 from leakscope.report.grades import RECOGNISABLE, UNKNOWN, badness, letter
 from leakscope.report.schema import CellRecord, DefenceCost
+from leakscope.results import GUESS
 
 NO_DEFENCE = "none"
 OK = "ok"
@@ -54,8 +55,8 @@ class Example:
 
     @property
     def best_null(self) -> str:
-        """Name of the baseline that came closest; a guess where a record names none."""
-        return max(self.baselines, key=lambda name: self.baselines[name], default="blind guess")
+        """Name of the baseline that came closest; a blind guess where a record names none, as version 0.1 wrote it."""
+        return max(self.baselines, key=lambda name: self.baselines[name], default=GUESS)
 
     @property
     def badness(self) -> tuple[int, float, float, float]:
@@ -102,6 +103,11 @@ class Group:
     def worst_gain(self) -> float | None:
         """Gain of the worst example over the best null baseline."""
         return self.worst.gain if self.worst else None
+
+    @property
+    def worst_baseline(self) -> float | None:
+        """What is reached of the worst example without the update, by the best null."""
+        return self.worst.baseline if self.worst else None
 
     @property
     def evidence(self) -> tuple[Example, ...]:

@@ -24,7 +24,7 @@ from leakscope.report.evidence import Example
 
 Images = Mapping[str, tuple[Tensor, Tensor]]
 # Markup of one card without names and of one picture without pixels, measured and rounded up.
-_CARD_BYTES = 1_800
+_CARD_BYTES = 1_900
 _PICTURE_BYTES = 110
 # Keys become file names; anything but hex could point outside the run's directory.
 _KEY = re.compile(r"[0-9a-f]{1,128}")

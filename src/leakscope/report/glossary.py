@@ -17,10 +17,11 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     ("MSE", "Mean squared error over all pixels, pixels in [0, 1]. Lower means more was given away."),
     ("LPIPS", "Distance between deep features of both images. Lower means more alike to a human eye."),
     (
-        "Guess, baseline, gain",
-        "PSNR that is reached without the update: by a blind guess (grey or noise), by the same attack on the update "
-        "of something else (prior alone), by the nearest of many other pictures of the same kind. The baseline is the "
-        "best of them, and only the gain over it was given away by the update.",
+        "Null baselines, best null, gain",
+        "What is reached without the update, in dB. Blind guess: the better of plain grey and noise. Prior alone: what "
+        "the same attack makes of the update of something else. Nearest public picture: the nearest of many other "
+        "pictures of the same kind. The best null is the highest of them, image by image; only the gain over it was "
+        "given away by the update.",
     ),
     (
         "Worst, median",

@@ -3,7 +3,7 @@
 Two measures each give a level 0–5: the PSNR gained over the best of what is reached without the update, and
 SSIM. The image's level is their mean, rounded up, because an error towards "safe" is the
 expensive one; but only an image whose PSNR alone earns F can be one. An image no closer than what is reached
-without the update is A whatever its SSIM: flat pictures resemble any flat guess.
+without the update is A whatever its SSIM: flat pictures resemble any flat picture.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ class Grade:
 
 
 GRADES: tuple[Grade, ...] = (
-    Grade("A", "no better than guessing", "Updates give away no more than a guess", -math.inf, -math.inf),
+    Grade(
+        "A",
+        "no better than without the update",
+        "Updates give away no more than is reached without them",
+        -math.inf,
+        -math.inf,
+    ),
     Grade("B", "faint hints of colour or brightness", "Updates give away faint hints of private images", 1.5, 0.15),
     Grade("C", "coarse shapes, not recognisable", "Updates give away coarse shapes of private images", 3.0, 0.30),
     Grade("D", "recognisable", "Updates give away recognisable private images", 5.0, 0.45),
@@ -39,7 +45,7 @@ RECOGNISABLE = 3
 # Level F, which the gain in PSNR must reach by itself.
 NEAR_COPY = 5
 NO_GAIN_DB = 1.0
-# Low on purpose: without a measured guess an image must not look safer than it is.
+# Low on purpose: without a measured baseline an image must not look safer than it is.
 ASSUMED_BASELINE_DB = 10.0
 
 _GAIN_STEPS = [grade.gain_db for grade in GRADES[1:]]

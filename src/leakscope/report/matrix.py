@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from markupsafe import escape
 
 from leakscope.report.evidence import NO_DEFENCE, Group, group
 from leakscope.report.schema import CellRecord, DefenceCost
 from leakscope.report.words import local_words
 
-_MOST_ATTACKS = 40
-_MOST_DEFENCES = 20
-MOST_MATRICES = 12
+# Columns of attackers that fit a sheet of paper in landscape; a wider matrix is continued in another one.
+_MOST_COLUMNS = 10
+# Of the 5 MB of a page, what matrices and lines may take together with all else; bytes of markup, measured.
+_MATRIX_BYTES, _LINE_BYTES = 1_000_000, 2_200_000
+_FRAME_BYTES, _ENTRY_BYTES, _COST_BYTES, _LINE_MARKUP = 450, 420, 500, 90
 
 
 @dataclass(frozen=True)
@@ -56,12 +61,102 @@ class Matrix:
     setting: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    left_out: int
 
     @property
     def has_costs(self) -> bool:
         """Whether any cost was measured."""
         return any(column.cost for column in self.columns)
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes on the page, rather too much."""
+        names = [2 * self.setting, *(column.name for column in self.columns), *(row.attack for row in self.rows)]
+        width = sum(1 + column.adaptive for column in self.columns)
+        costs = _COST_BYTES * len(self.columns) if self.has_costs else 0
+        return _FRAME_BYTES + costs + _ENTRY_BYTES * width * len(self.rows) + sum(map(_length, names))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One contest of a matrix that is too large for the page."""
+
+    setting: str
+    attack: str
+    defence: str
+    attacker: str
+    contest: Contest
+    is_first: bool
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes on the page."""
+        setting = self.setting if self.is_first else ""
+        return _LINE_MARKUP + sum(map(_length, (setting, self.attack, self.defence, self.attacker, self.contest.words)))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All contests of a run: as matrices as long as there is room, then in lines; `left_out` counts what is neither."""
+
+    matrices: tuple[Matrix, ...]
+    lines: tuple[Line, ...]
+    left_out: int
+    settings: int
+
+
+def lay_out(found: Sequence[Matrix]) -> Layout:
+    """Give the page to the worst settings first; what needs more room than there is gets one line a contest."""
+    whole, lines, left_out, room, line_room = list[Matrix](), list[Line](), 0, _MATRIX_BYTES, _LINE_BYTES
+    for matrix in found:
+        if matrix.bytes <= room:
+            room -= matrix.bytes
+            whole += _split(matrix)
+            continue
+        for line in _list_contests(matrix):
+            line_room -= line.bytes
+            if line_room >= 0:
+                lines.append(line)
+            else:
+                left_out += 1
+    return Layout(tuple(whole), tuple(lines), left_out, len(found))
+
+
+def _split(matrix: Matrix) -> list[Matrix]:
+    """The matrix in parts that are no wider than a sheet of paper."""
+    parts, width = [[0]], 0
+    for place, column in enumerate(matrix.columns):
+        wide = 1 + column.adaptive
+        if width + wide > _MOST_COLUMNS:
+            parts, width = [*parts, [place]], 0
+        elif place:
+            parts[-1].append(place)
+        width += wide
+    if len(parts) == 1:
+        return [matrix]
+    return [
+        Matrix(
+            f"{matrix.setting} · part {number} of {len(parts)}",
+            tuple(matrix.columns[place] for place in part),
+            tuple(replace(row, entries=tuple(row.entries[place] for place in part)) for row in matrix.rows),
+        )
+        for number, part in enumerate(parts, 1)
+    ]
+
+
+def _list_contests(matrix: Matrix) -> Iterator[Line]:
+    named = partial(Line, matrix.setting)
+    for row in matrix.rows:
+        for column, (unaware, knowing) in zip(matrix.columns, row.entries, strict=True):
+            attacker = "" if column.name == NO_DEFENCE else "unaware"
+            is_first = row is matrix.rows[0] and column is matrix.columns[0]
+            yield named(row.attack, column.name, attacker, unaware, is_first)
+            if knowing is not None:
+                yield named(row.attack, column.name, "knows it", knowing, is_first=False)
+
+
+def _length(text: str) -> int:
+    """Bytes of a text in HTML."""
+    return len(str(escape(text)).encode("utf-8", "replace"))
 
 
 def matrices(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> list[Matrix]:
@@ -88,11 +183,9 @@ def _matrix(setting: str, cells: Sequence[CellRecord], costs: Sequence[DefenceCo
             adaptive=any(cell.adaptive for cell in cells if cell.defence == name),
             cost=_cost(name, cells[0], costs),
         )
-        for name in names[:_MOST_DEFENCES]
+        for name in names
     ]
-    rows = [_row(attack, columns, cells) for attack in attacks[:_MOST_ATTACKS]]
-    left_out = max(0, len(attacks) - _MOST_ATTACKS) + max(0, len(names) - _MOST_DEFENCES)
-    return Matrix(setting, tuple(columns), tuple(rows), left_out)
+    return Matrix(setting, tuple(columns), tuple(_row(attack, columns, cells) for attack in attacks))
 
 
 def _row(attack: str, columns: Sequence[Column], cells: Sequence[CellRecord]) -> Row:

@@ -19,6 +19,7 @@ _PHRASES = (
     ("private images", "private examples"),
     ("worst image", "worst example"),
     ("an unrelated picture", "an unrelated example"),
+    ("nearest public picture", "nearest public example"),
     ("the nearest of many other pictures", "the nearest of many other examples"),
 )
 

@@ -83,7 +83,7 @@ class FitRecord(Document):
 class AttackFindings(Document):
     """What an attack on one cell came to: the part of its record that a worker writes.
 
-    `scores` hold one value per example for each metric, and `baseline_psnr`: what a guess without the update reaches.
+    `scores` hold one value per example for each metric, and `baseline_psnr`: the best null.
     `trained_scores` are against what a client really trained on; empty where its defence did not change the pictures.
     `rounds` are those that were played, and `server` tells whether it handed out what was agreed. `fits` has one entry
     per attacked update; `baselines` one value per example and null baseline, of which `baseline_psnr` is the best.

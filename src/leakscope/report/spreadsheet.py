@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from leakscope.report.evidence import NO_DEFENCE, Example, examples_of
 from leakscope.report.schema import CellRecord, Summary
 from leakscope.report.words import local_words
+from leakscope.results import GUESS, PRIOR, PUBLIC
 
 COLUMNS = (
     "key",
@@ -31,7 +32,11 @@ COLUMNS = (
     "ssim",
     "lpips",
     "label_correct",
+    "blind_guess_psnr",
+    "prior_alone_psnr",
+    "nearest_public_psnr",
     "baseline_psnr",
+    "best_null",
     "gain",
     "explained",
     "unrelated",
@@ -88,7 +93,11 @@ def _figures(example: Example) -> dict[str, object]:
         "ssim": example.ssim,
         "lpips": example.lpips,
         "label_correct": example.label_correct,
+        "blind_guess_psnr": example.baselines.get(GUESS),
+        "prior_alone_psnr": example.baselines.get(PRIOR),
+        "nearest_public_psnr": example.baselines.get(PUBLIC),
         "baseline_psnr": example.baseline,
+        "best_null": None if example.baseline is None else example.best_null,
         "gain": example.gain,
     }
 

@@ -13,6 +13,7 @@ from leakscope.report.dpia import DISCLAIMER, draft_dpia
 from leakscope.report.evidence import (
     NO_DEFENCE,
     DefenceEvidence,
+    Example,
     Group,
     by_defence,
     examples_of,
@@ -22,7 +23,7 @@ from leakscope.report.evidence import (
 from leakscope.report.figures import convergence, success, tradeoff
 from leakscope.report.glossary import GLOSSARY
 from leakscope.report.grades import ASSUMED_BASELINE_DB, GRADES, NO_GAIN_DB
-from leakscope.report.matrix import MOST_MATRICES, matrices
+from leakscope.report.matrix import lay_out, matrices
 from leakscope.report.nouns import is_picture, noun_of, reword
 from leakscope.report.remedies import advise
 from leakscope.report.schema import CellRecord, FitRecord, Summary
@@ -32,6 +33,7 @@ from leakscope.report.words import decibel
 MOST_ROWS = 1_000
 _MOST_CONFIG = 60_000
 _MOST_DIAGNOSES = 20
+_MOST_GAUGES = 60
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def page_context(summary: Summary) -> dict[str, Any]:
     cells, costs = summary.cells, summary.defences
     defences = by_defence(cells, costs)
     undefended = group([cell for cell in cells if cell.defence == NO_DEFENCE] or cells)
-    grids = matrices(cells, costs)
+    layout = lay_out(matrices(cells, costs))
     rows = cell_rows(summary)
     judged = summary.verdict or verdict(cells, summary.threshold_psnr, defences=costs, self_check=summary.self_check)
     advice, noun = advise(summary), noun_of(cells)
@@ -87,10 +89,13 @@ def page_context(summary: Summary) -> dict[str, Any]:
         "disclaimer": DISCLAIMER,
         "noun": noun,
         "has_pictures": any(map(is_picture, cells)),
-        "defences": sorted(defences, key=lambda row: row.name != NO_DEFENCE)[:MOST_MATRICES],
+        "defences": sorted(defences, key=lambda row: row.name != NO_DEFENCE)[:_MOST_GAUGES],
+        "defences_left_out": max(0, len(defences) - _MOST_GAUGES),
         "key_numbers": key_numbers(summary, undefended, defences),
-        "matrices": grids[:MOST_MATRICES],
-        "matrices_left_out": max(0, len(grids) - MOST_MATRICES),
+        "matrices": layout.matrices,
+        "lines": layout.lines,
+        "lines_left_out": layout.left_out,
+        "settings": layout.settings,
         "rows": rows[:MOST_ROWS],
         "rows_left_out": max(0, len(rows) - MOST_ROWS),
         "failed": failed[:MOST_ROWS],
@@ -111,15 +116,19 @@ def page_context(summary: Summary) -> dict[str, Any]:
 def key_numbers(summary: Summary, undefended: Group, defences: Sequence[DefenceEvidence]) -> list[KeyNumber]:
     """The figures beside the verdict."""
     worst = undefended.worst
-    guesses = [example.baseline for example in undefended.examples if example.baseline is not None]
+    nulls = [example.baseline for example in undefended.evidence if example.baseline is not None]
     above, total = undefended.exposed(summary.threshold_psnr)
     everything = group(summary.cells)
     ssim = "" if worst is None or worst.ssim is None else f"SSIM {worst.ssim:.2f}, "
     noun = noun_of(summary.cells)
     found = [
         KeyNumber(decibel(worst.psnr if worst else None), f"worst {noun}", f"{ssim}no defence"),
-        KeyNumber(decibel(undefended.median_psnr), f"typical {noun}", "median, no defence"),
-        KeyNumber(decibel(median(guesses) if guesses else None), "a mere guess", "without seeing the update"),
+        KeyNumber(decibel(worst.gain if worst else None), "its gain", reword(_best_null(worst), noun)),
+        KeyNumber(
+            decibel(undefended.median_psnr),
+            f"typical {noun}",
+            f"median, no defence; best null {decibel(median(nulls) if nulls else None)}",
+        ),
         KeyNumber(
             f"{above} of {total}", "above the gate", f"private examples, {summary.threshold_psnr:g} dB, no defence"
         ),
@@ -131,6 +140,12 @@ def key_numbers(summary: Summary, undefended: Group, defences: Sequence[DefenceE
         passed = "passed" if summary.self_check.passed else "failed"
         found.append(KeyNumber(passed, "self-check", f"planted image at {decibel(summary.self_check.psnr)}"))
     return found
+
+
+def _best_null(worst: Example | None) -> str:
+    if worst is None or worst.baseline is None:
+        return "no null baseline was measured"
+    return f"over {decibel(worst.baseline)}, the best null: {worst.best_null}"
 
 
 def cell_rows(summary: Summary) -> list[CellRow]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from leakscope.report.evidence import NO_DEFENCE, DefenceEvidence, Example, Group, group
 from leakscope.report.grades import GRADES, RECOGNISABLE
 from leakscope.report.schema import CellRecord, SelfCheck
+from leakscope.results import GUESS, PRIOR, PUBLIC
 from leakscope.types import LocalTraining
 
 _NAMED_CELLS = 5
@@ -17,13 +18,13 @@ _DOUBTFUL = ("unexplained", "unfinished")
 
 # What a null baseline is called in a sentence.
 _NULLS = {
-    "blind guess": "a guess",
-    "prior alone": "the same attack on another update",
-    "nearest public picture": "the nearest of many other pictures",
+    GUESS: "a blind guess",
+    PRIOR: "the same attack on another update",
+    PUBLIC: "the nearest of many other pictures",
 }
 
 _CAN = (
-    "learns no more about private images than a guess would tell",
+    "learns no more about private images than is reached without it",
     "can rebuild faint hints of colour and brightness of private images",
     "can rebuild the coarse shapes of private images",
     "can rebuild recognisable private images",
