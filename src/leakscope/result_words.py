@@ -6,7 +6,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leakscope.results import AuditResult
+    from leakscope.results import AuditResult, Scores
+
+_SHOWN = ("psnr", "ssim", "lpips", "columns_recovered", "token_recall", "token_precision", "target_recall")
 
 
 def result_line(result: AuditResult) -> str:
@@ -20,12 +22,15 @@ def result_table(result: AuditResult) -> str:
     heads = ["example"]
     columns: list[list[str]] = []
     if result.scores is not None:
-        metrics = [name for name in ("psnr", "ssim", "lpips") if name in result.scores.metrics]
+        metrics = [name for name in _SHOWN if name in result.scores.metrics]
         columns = [[f"{value:.2f}" for value in result.scores[name].tolist()] for name in metrics]
         heads += metrics
         if result.baseline_psnr is not None:
             heads.append("psnr without the update")
             columns.append([f"{value:.2f}" for value in result.baseline_psnr.tolist()])
+        else:
+            heads += [f"{name}, without the update" for name in result.baselines]
+            columns += [[f"{value:.2f}" for value in column.tolist()] for column in result.baselines.values()]
         heads.append("label")
         columns.append(["right" if right else "wrong" for right in result.scores.label_correct.tolist()])
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
@@ -45,7 +50,19 @@ def _defence(result: AuditResult) -> str:
 
 
 def _figures(result: AuditResult) -> str:
-    if result.scores is None or len(result.scores) == 0:
+    scores = result.scores
+    if scores is None or len(scores) == 0:
         return "no score"
-    count = len(result.scores)
-    return f"up to {float(result.scores.psnr.max()):.1f} dB on {count} {'example' if count == 1 else 'examples'}"
+    count = len(scores)
+    reached = _reached(scores)
+    return f"{reached}{' on ' if reached else ''}{count} {'example' if count == 1 else 'examples'}"
+
+
+def _reached(scores: Scores) -> str:
+    """How close the closest example came, in what was measured of it."""
+    if "psnr" in scores.metrics:
+        return f"up to {float(scores.psnr.max()):.1f} dB"
+    if "token_recall" not in scores.metrics:
+        return ""
+    recall, precision = (100 * float(scores[name].max()) for name in ("token_recall", "token_precision"))
+    return f"up to {recall:.0f} % of the tokens at a precision of {precision:.0f} %"
