@@ -15,7 +15,7 @@ from leakscope.networks.layers import (
     normalisation_constants,
 )
 from leakscope.networks.settle import Settled, check_output, noise_inputs, settle, tokens_refused
-from leakscope.networks.tokens import TokenLayer, find_token_layer, noise_tokens
+from leakscope.networks.tokens import TokenLayer, find_token_layer, noise_tokens, usual_task
 
 __all__ = [
     "InputNormalisation",
@@ -44,4 +44,5 @@ __all__ = [
     "take_apart",
     "tokens_refused",
     "trace",
+    "usual_task",
 ]
