@@ -35,7 +35,7 @@ class TinyGpt(nn.Module):
         return self.head(self.norm(self.encoder(hidden, mask=mask)))
 
 
-def _gpt(*, tied: bool = True) -> nn.Module:
+def _gpt(*, tied: bool = True) -> TinyGpt:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return TinyGpt(tied=tied).eval()

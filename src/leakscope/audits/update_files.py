@@ -18,21 +18,21 @@ from torch import Tensor
 from leakscope import rng as random
 from leakscope.attack import Attack, Watch
 from leakscope.audits.findings import attack_findings
-from leakscope.audits.nulls import GUESS
+from leakscope.audits.nulls import GUESS, RANDOM_TOKENS
 from leakscope.errors import BadInputError, LeakscopeError
 from leakscope.explanation import explained_by
-from leakscope.metrics import guess_baseline, score
+from leakscope.metrics import guess_baseline, guess_tokens, score
 from leakscope.observation.scenario import get_scenario
 from leakscope.report import CellRecord, Summary, Verdict, verdict
 from leakscope.report.evidence import NO_DEFENCE
 from leakscope.report.schema import AttackFindings, Counts, ScenarioText
+from leakscope.report.tokens import UNGRADED, tokens_verdict
 from leakscope.report.words import fit_words, plural
 from leakscope.types import AuditResult, Batch, Fit, Observation, Reconstruction
 from leakscope.version import __version__
 
 # Decibels above which an example counts as leaked where nobody says otherwise; as in an audit.
 DEFAULT_GATE = 20.0
-UNGRADED = "ungraded"
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,9 @@ def _with_truth(fit: Fit, seen: Observation, truth: Batch | None) -> Fit:
 
 
 def _score(result: AuditResult, found: Reconstruction, truth: Batch) -> AuditResult:
+    if found.tokens is not None:
+        guess = guess_tokens(truth, found.vocabulary or 1)
+        return replace(result, scores=score(found, truth), baselines={RANDOM_TOKENS: guess}, truth=truth.inputs)
     scores = score(found, truth)
     guess = guess_baseline(truth, seed=random.child_seed(result.seed, "guess", 0))
     return replace(
@@ -141,6 +144,7 @@ def summarise_updates(
     failed = {status: statuses.count(status) for status in sorted(set(statuses)) if status != "ok"}
     scored = any(record.column("psnr") for record in records)
     judged = verdict(records, threshold, is_default=fail_above is None) if scored else _ungraded(records)
+    judged = tokens_verdict(records) or judged
     return Summary(
         schema=1,
         title=title,

@@ -46,7 +46,9 @@ def attack(
     fail_above: float | None = typer.Option(
         None, help="Gate in dB: exit with 1 when an example comes back above it; needs --truth."
     ),
-    show_images: bool = typer.Option(False, help="Put the true and the rebuilt images into the report."),
+    show_images: bool = typer.Option(
+        False, help="Put the true and the rebuilt images into the report; of texts, print the tokens."
+    ),
     partial: bool = typer.Option(False, help="Accept an update that covers only some layers."),
     seed: int = typer.Option(0, help="Seed of the attack."),
     out: Path = typer.Option(
@@ -67,7 +69,9 @@ def attack(
     from leakscope.cli.loading import check_granted, local_training, parse_numbers
     from leakscope.cli.update_folder import Declaration, TrueExamples, list_updates
     from leakscope.data import parse_bounds
+    from leakscope.errors import UsageError
     from leakscope.models import load_network
+    from leakscope.networks import find_token_layer
     from leakscope.registry import attack_from_spec
     from leakscope.types import Knowledge
 
@@ -104,7 +108,14 @@ def attack(
         partial=partial,
         labels=labels,
     )
-    originals = None if truth is None else TrueExamples(truth, paths, shape=shape, bounds=bounds)
+    tokens = find_token_layer(network, shape)
+    if tokens is not None and (bounds is not None or fail_above is not None):
+        raise UsageError(
+            f"the network takes tokens, which have no range and are not scored in decibels, so "
+            f"{'--bounds' if bounds is not None else '--fail-above'} has no effect; drop it"
+        )
+    vocabulary = None if tokens is None else tokens.layer.num_embeddings
+    originals = None if truth is None else TrueExamples(truth, paths, shape=shape, bounds=bounds, vocabulary=vocabulary)
     run = AttackRun(
         recipe,
         declared,
@@ -113,8 +124,9 @@ def attack(
         seed=seed,
         is_folder=os.path.isdir(update),
         command="leakscope " + shlex.join(sys.argv[1:]),
+        show_private=show_images,
     )
-    result = run.write(paths, out, fail_above=fail_above, show_images=show_images)
+    result = run.write(paths, out, fail_above=fail_above)
     if as_json:
         echo(json.dumps(result, indent=1))
     else:
@@ -163,12 +175,13 @@ def _print_update(entry: dict[str, Any], out: Path, *, is_one_of_many: bool) -> 
     told = _fit_lines(entry["fit"])
     # An attack that is not evidence repeats its diagnosis among the notes.
     notes = [note for note in entry["notes"] if f"diagnosis: {note}" not in told]
-    for line in (*told, *_score_lines(entry["worst"]), *notes):
+    for line in (*told, *_score_lines(entry["worst"]), *_token_lines(entry.get("tokens")), *notes):
         echo(f"  {line}")
     for image in entry["images"]:
         echo(f"image: {out / image}")
     if entry["inputs"] is not None:
-        echo(f"inputs as numbers: {out / entry['inputs']}")
+        what = "tokens" if "tokens" in entry else "inputs"
+        echo(f"{what} as numbers: {out / entry['inputs']}")
 
 
 def _fit_lines(fit: dict[str, Any] | None) -> list[str]:
@@ -186,3 +199,12 @@ def _score_lines(worst: dict[str, Any] | None) -> list[str]:
     psnr = "a perfect copy" if worst["psnr"] is None else f"{worst['psnr']:.1f} dB"
     guess = "" if worst["baseline_psnr"] is None else f", a guess {worst['baseline_psnr']:.1f} dB"
     return [f"worst example: {psnr}, grade {worst['grade']}{guess}"]
+
+
+def _token_lines(tokens: dict[str, Any] | None) -> list[str]:
+    """How many tokens were found, never which, unless private data may be shown."""
+    if tokens is None:
+        return []
+    lines = [f"{tokens['found']} different tokens found, out of {tokens['vocabulary']}"]
+    lines += [tokens["words"]] if tokens["words"] else []
+    return [*lines, *([f"tokens: {', '.join(map(str, tokens['ids']))}"] if "ids" in tokens else [])]

@@ -19,13 +19,14 @@ from leakscope.audits.update_files import (
     record_update,
     summarise_updates,
 )
-from leakscope.cli.result_folder import RESULT, result_folder, save_inputs
+from leakscope.cli.result_folder import RESULT, result_folder, save_inputs, save_tokens
 from leakscope.cli.update_folder import Declaration, TrueExamples
 from leakscope.errors import BadInputError, KnowledgeError, UnsuitableError
 from leakscope.report import CellRecord, Summary, write_report
 from leakscope.report.evidence import group
 from leakscope.report.render import render
-from leakscope.types import Observation
+from leakscope.report.tokens import tokens_words
+from leakscope.types import Observation, Reconstruction
 
 _BAD_FILE = BadInputError.exit_code
 
@@ -51,8 +52,9 @@ class AttackRun:
     seed: int
     is_folder: bool
     command: str = ""
+    show_private: bool = False
 
-    def write(self, paths: list[Path], out: Path, *, fail_above: float | None, show_images: bool) -> dict[str, Any]:
+    def write(self, paths: list[Path], out: Path, *, fail_above: float | None) -> dict[str, Any]:
         """Attack every file and write what was found; the folder is changed only when all is written."""
         with result_folder(out) as folder:
             done = [self._attack(path, folder, prefix=self._prefix(place)) for place, path in enumerate(paths)]
@@ -63,7 +65,7 @@ class AttackRun:
                 fail_above=fail_above,
             )
             result = self._result(done, summary)
-            self._write_report(folder, done, summary, show_images=show_images)
+            self._write_report(folder, done, summary)
             files.write_atomic(folder / RESULT, json.dumps(result, indent=1, allow_nan=False).encode())
         return result
 
@@ -97,9 +99,14 @@ class AttackRun:
         with progress.show_progress() as shown, progress.count_steps(shown, self.attack) as watch:
             attacked = attack_update(self.attack, seen, truth=truth, seed=self.seed, watch=watch)
         is_unit = seen.bounds == (0.0, 1.0)
-        images, inputs = save_inputs(folder, attacked.found.inputs, is_unit_range=is_unit, prefix=prefix)
+        found = attacked.found
+        if found.tokens is None:
+            images, inputs = save_inputs(folder, found.inputs, is_unit_range=is_unit, prefix=prefix)
+        else:
+            images, inputs = [], save_tokens(folder, found.tokens, prefix=prefix)
         record = record_update(attacked, name=path.name, model=self.model, seen=seen, paper=self.attack.paper)
         entry = {"file": path.name} | _entry(attacked, record, seen) | {"images": images, "inputs": inputs}
+        entry |= _tokens_entry(found, record, show_ids=self.show_private)
         return AttackedFile(record, entry, _pictures(attacked) if is_unit else None)
 
     def _result(self, done: list[AttackedFile], summary: Summary) -> dict[str, Any]:
@@ -113,10 +120,10 @@ class AttackRun:
         updates = [one.entry for one in ranked]
         return {"updates": updates, "images": saved, "inputs": None} | verdict | {"exit_code": code}
 
-    def _write_report(self, folder: Path, done: list[AttackedFile], summary: Summary, *, show_images: bool) -> None:
+    def _write_report(self, folder: Path, done: list[AttackedFile], summary: Summary) -> None:
         files.write_atomic(folder / "summary.json", summary.to_json().encode())
         page = write_report(folder)
-        if show_images:
+        if self.show_private:
             pictures = {one.record.key: one.pictures for one in done if one.pictures is not None}
             files.write_atomic(page, render(summary, pictures, show_images=True).encode())
 
@@ -129,7 +136,8 @@ def _entry(attacked: AttackedUpdate, record: CellRecord, seen: Observation) -> d
         "scenario": seen.scenario,
         "status": str(found.status),
         "loss": number(found.loss),
-        "labels": None if found.targets is None else found.targets.tolist(),
+        # Targets at every place are the private text itself.
+        "labels": None if found.targets is None or found.targets.ndim > 1 else found.targets.tolist(),
         "evaluations": found.evaluations,
         "notes": list(found.notes),
         "fit": fits[0].model_dump() if fits else None,
@@ -146,6 +154,14 @@ def _entry(attacked: AttackedUpdate, record: CellRecord, seen: Observation) -> d
     }
 
 
+def _tokens_entry(found: Reconstruction, record: CellRecord, *, show_ids: bool) -> dict[str, Any]:
+    """How many tokens were found and how many of them are right; which ones only where private data may be shown."""
+    if found.tokens is None:
+        return {}
+    told = {"found": len(found.tokens), "vocabulary": found.vocabulary, "words": tokens_words(record) or None}
+    return {"tokens": told | ({"ids": found.tokens.tolist()} if show_ids else {})}
+
+
 def _pictures(attacked: AttackedUpdate) -> tuple[Tensor, Tensor] | None:
     truth, found = attacked.result.truth, attacked.result.reconstruction
     return None if truth is None or found is None or truth.ndim != 4 else (truth, found.clamp(0, 1))
@@ -153,7 +169,8 @@ def _pictures(attacked: AttackedUpdate) -> tuple[Tensor, Tensor] | None:
 
 def _badness(record: CellRecord) -> tuple[int, float, float, float]:
     worst = group([record]).worst
-    return worst.badness if worst else (-1, 0.0, 0.0, 0.0)
+    recall = max((float(value) for value in record.column("token_recall") if value is not None), default=0.0)
+    return worst.badness if worst else (-1, recall, 0.0, 0.0)
 
 
 def _exit_code(done: list[AttackedFile], summary: Summary) -> int:

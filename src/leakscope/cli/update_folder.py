@@ -72,7 +72,8 @@ class Declaration:
         elif truth is not None and Knowledge.LABELS in get_scenario(self.scenario).grants:
             targets = truth.targets
         seen = observe(self.network, update, scenario=self.scenario, input_shape=self.shape, targets=targets)
-        return replace(seen, bounds=self.bounds)
+        # Tokens have no range.
+        return seen if seen.vocabulary is not None else replace(seen, bounds=self.bounds)
 
 
 class TrueExamples:
@@ -82,9 +83,17 @@ class TrueExamples:
     `client1.safetensors`, is read by name. All other data hold the examples of all updates, in the order of the files.
     """
 
-    def __init__(self, spec: str, paths: list[Path], *, shape: tuple[int, ...], bounds: str | None) -> None:
-        """Look at what `spec` names; examples are read when they are asked for."""
-        self._spec, self._shape, self._bounds = spec, shape, bounds
+    def __init__(
+        self,
+        spec: str,
+        paths: list[Path],
+        *,
+        shape: tuple[int, ...],
+        bounds: str | None,
+        vocabulary: int | None = None,
+    ) -> None:
+        """Look at what `spec` names; examples are read when they are asked for. With a vocabulary they are texts."""
+        self._spec, self._shape, self._bounds, self._vocabulary = spec, shape, bounds, vocabulary
         self._single = len(paths) == 1
         self._named = {path: entry for path in paths if (entry := _entry_for(path, Path(spec))) is not None}
         self._all = None if self._named else self._load(spec)
@@ -117,6 +126,8 @@ class TrueExamples:
 
     def _load(self, spec: str) -> Batch:
         own = is_own(spec)
+        if self._vocabulary is not None:
+            return self._load_texts(spec, self._vocabulary)
         size = self._shape[1:] if len(self._shape) == 3 and not own else None
         return data.load(
             spec,
@@ -125,6 +136,15 @@ class TrueExamples:
             bounds=self._bounds if own else None,
             allow_code=True,
         )
+
+    @staticmethod
+    def _load_texts(spec: str, vocabulary: int) -> Batch:
+        if not is_own(spec):
+            raise UsageError(
+                f"--truth {spec} must hold texts, since the network takes whole numbers; give an .npz file with inputs "
+                "and targets, or package.module:function"
+            )
+        return data.load_texts(spec, vocabulary=vocabulary, allow_code=True)
 
 
 def _entry_for(path: Path, folder: Path) -> Path | None:

@@ -4,5 +4,6 @@ from leakscope.data.load import info, is_available, load
 from leakscope.data.own import parse_bounds
 from leakscope.data.partitions import partition
 from leakscope.data.sets import SetInfo, names
+from leakscope.data.texts import load_texts
 
-__all__ = ["SetInfo", "info", "is_available", "load", "names", "parse_bounds", "partition"]
+__all__ = ["SetInfo", "info", "is_available", "load", "load_texts", "names", "parse_bounds", "partition"]

@@ -85,7 +85,8 @@ def check_inputs(name: str, inputs: Tensor, bounds: Bounds, *, is_picture: bool)
     if not inputs.is_floating_point():
         raise BadInputError(
             f"{name}: inputs must be floats, or 8-bit pictures of at least two axes, got {inputs.dtype} of shape "
-            f"{list(inputs.shape)}; convert them to float32"
+            f"{list(inputs.shape)}; convert them to float32. Tokens are read by `leakscope attack --attack "
+            "embedding-tokens`, and in Python by ls.audit with that attack"
         )
     if not bool(torch.isfinite(inputs).all()):
         raise BadInputError(f"{name}: inputs hold NaN or Inf; clean the data first")

@@ -113,12 +113,21 @@ _returned: dict[str, _Returned] = {}
 
 
 def _call(name: str, bounds: str | None, allow_code: bool) -> tuple[list[str], Callable[[str], Source]]:
+    returned = _call_once(name, allow_code)
+    return list(returned.parts), lambda part: _open_part(returned, part, bounds)
+
+
+def call_own(name: str, *, allow_code: bool) -> Mapping[str, Any]:
+    """What a function of the user's returned, by split, unchecked."""
+    return _call_once(name, allow_code).parts
+
+
+def _call_once(name: str, allow_code: bool) -> _Returned:
     function = import_function(name, allow_code=allow_code, expected=_EXPECTED)
     if name not in _returned or _returned[name].function is not function:
         value = call(name, function, expected=_EXPECTED)
         _returned[name] = _Returned(name, function, _split(name, value))
-    returned = _returned[name]
-    return list(returned.parts), lambda part: _open_part(returned, part, bounds)
+    return _returned[name]
 
 
 def _split(name: str, value: object) -> Mapping[str, Any]:
