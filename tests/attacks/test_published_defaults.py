@@ -1,8 +1,8 @@
 """The papers' numbers in one table: what each attack does by default, or with its published settings.
 
 `PUBLISHED` holds what the paper or the authors' code says, and nothing else: an attack whose paper was not at hand has
-no entry there. `OWN` holds where leakscope chose otherwise on purpose, or the paper says nothing; the page of each attack
-gives the reason. A change of either is a change of the attack.
+no entry there. `OWN` holds where leakscope chose otherwise on purpose, or the paper says nothing; the page of each
+attack gives the reason. A change of either is a change of the attack.
 """
 
 from __future__ import annotations

@@ -188,6 +188,7 @@ def _subject(config: Config, model: str, dataset: str) -> SubjectSpec:
         classes=config.classes,
         normalise=config.normalise,
         bounds=config.bounds,
+        one_hot=config.one_hot,
     )
 
 

@@ -34,7 +34,7 @@ from leakscope.runner.run import run_in
 from leakscope.types import Status
 
 # Settings that version 0.1 did not have; where they were not set, it reads the same.
-_UNSET = ("budget", "planned", "bounds", "normalise", "classes", "rounds", "memory_mb")
+_UNSET = ("budget", "planned", "bounds", "one_hot", "normalise", "classes", "rounds", "memory_mb")
 
 # A dry run that takes as long as the run helps nobody: what was not sampled by then is assumed, and said to be.
 _MOST_SAMPLE_SECONDS = 45.0

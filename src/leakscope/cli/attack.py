@@ -38,7 +38,10 @@ def attack(
         None, help="Seed of a reference network's weights (default 0), where no weights are given."
     ),
     bounds: str | None = typer.Option(
-        None, help="Range of the inputs, low,high; none where they have none (default 0,1)."
+        None, help="Range of the inputs, low,high, or 18,90;0,1 by column; none where they have none (default 0,1)."
+    ),
+    one_hot: str | None = typer.Option(
+        None, help="Columns of a table that are one-hot, first-last from 0, e.g. 2-5,6-8."
     ),
     truth: str | None = typer.Option(
         None, help="True examples, to score and grade the result: an .npz file, a folder, or package.module:function."
@@ -68,7 +71,7 @@ def attack(
     from leakscope.cli.attack_run import AttackRun
     from leakscope.cli.loading import check_granted, local_training, parse_numbers
     from leakscope.cli.update_folder import Declaration, TrueExamples, list_updates
-    from leakscope.data import parse_bounds
+    from leakscope.data.ranges import DeclaredRange
     from leakscope.errors import UsageError
     from leakscope.models import load_network
     from leakscope.networks import find_token_layer
@@ -76,7 +79,8 @@ def attack(
     from leakscope.types import Knowledge
 
     shape = tuple(parse_numbers(input_shape, "--input-shape"))
-    limits = (0.0, 1.0) if bounds is None else parse_bounds(bounds)
+    said = DeclaredRange(bounds, one_hot)
+    limits = said.of_unseen(shape)
     recipe = attack_from_spec(name)
     check_granted(
         scenario,
@@ -109,13 +113,14 @@ def attack(
         labels=labels,
     )
     tokens = find_token_layer(network, shape)
-    if tokens is not None and (bounds is not None or fail_above is not None):
+    if tokens is not None and (said.is_given or fail_above is not None):
+        option = "--fail-above" if not said.is_given else "--bounds" if bounds is not None else "--one-hot"
         raise UsageError(
-            f"the network takes tokens, which have no range and are not scored in decibels, so "
-            f"{'--bounds' if bounds is not None else '--fail-above'} has no effect; drop it"
+            f"the network takes tokens, which have no range and are not scored in decibels, so {option} has no effect; "
+            "drop it"
         )
     vocabulary = None if tokens is None else tokens.layer.num_embeddings
-    originals = None if truth is None else TrueExamples(truth, paths, shape=shape, bounds=bounds, vocabulary=vocabulary)
+    originals = None if truth is None else TrueExamples(truth, paths, shape=shape, said=said, vocabulary=vocabulary)
     run = AttackRun(
         recipe,
         declared,

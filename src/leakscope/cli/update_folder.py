@@ -11,6 +11,7 @@ from torch import nn
 from leakscope import data
 from leakscope.cli.loading import load_any_update, load_labels, refuse_weights, refuse_zero
 from leakscope.data.own import is_own
+from leakscope.data.ranges import DeclaredRange
 from leakscope.errors import BadInputError, UsageError
 from leakscope.files import check_update
 from leakscope.observation.observe import observe
@@ -89,11 +90,11 @@ class TrueExamples:
         paths: list[Path],
         *,
         shape: tuple[int, ...],
-        bounds: str | None,
+        said: DeclaredRange,
         vocabulary: int | None = None,
     ) -> None:
         """Look at what `spec` names; examples are read when they are asked for. With a vocabulary they are texts."""
-        self._spec, self._shape, self._bounds, self._vocabulary = spec, shape, bounds, vocabulary
+        self._spec, self._shape, self._said, self._vocabulary = spec, shape, said, vocabulary
         self._single = len(paths) == 1
         self._named = {path: entry for path in paths if (entry := _entry_for(path, Path(spec))) is not None}
         self._all = None if self._named else self._load(spec)
@@ -133,7 +134,8 @@ class TrueExamples:
             spec,
             split="all",
             size=None if size is None else (size[0], size[1]),
-            bounds=self._bounds if own else None,
+            bounds=self._said.bounds if own else None,
+            one_hot=self._said.one_hot if own else None,
             allow_code=True,
         )
 
