@@ -55,9 +55,9 @@ def _audit(command: Command, *words: str, data: str = "people.npz") -> tuple[int
     return command("audit", *given, *words)
 
 
-@pytest.mark.parametrize("data", ["people.npz", "tablenet:table"])
-def test_an_audit_knows_one_hot_columns_and_keeps_them(command: Command, here: Path, data: str) -> None:
-    code, _, err = _audit(command, "--one-hot", "1-3,4-5", data=data)
+def test_an_audit_knows_one_hot_columns_and_keeps_them(command: Command, here: Path) -> None:
+    _save(AGE, one_hot=np.array([-1, 0, 0, 0, -1, -1]))
+    code, _, err = _audit(command, "--bounds", "0,1", "--one-hot", "1-3,4-5")
     assert code == 0, err
     assert yaml.safe_load((here / "run" / "config.yaml").read_text())["one_hot"] == "1-3,4-5"
     (cell,) = json.loads((here / "run" / "summary.json").read_text())["cells"]
@@ -66,8 +66,9 @@ def test_an_audit_knows_one_hot_columns_and_keeps_them(command: Command, here: P
 
 
 def test_the_setting_of_a_file_is_the_same(command: Command, here: Path) -> None:
-    (here / "audit.yaml").write_text("one_hot: 1-3,4-5\nbounds: 0,1\nvictims: 1\n")
-    assert _audit(command, "--config", "audit.yaml")[0] == 0
+    (here / "audit.yaml").write_text("one_hot: 0-1\nbounds: 0,1\nvictims: 1\n")
+    code, _, err = _audit(command, "--config", "audit.yaml", data="tablenet:table")
+    assert (code, "columns [0, 1] are declared one-hot" in err) == (4, True)
     (here / "audit.yaml").write_text("one_hot: '5-4'\n")
     code, _, err = command("audit", "--config", "audit.yaml", "--out", "other")
     assert code == 2
@@ -83,8 +84,6 @@ def test_a_file_keeps_its_groups_beside_any_option(command: Command, here: Path,
     code, _, err = _audit(command, "--one-hot", "4-5", *words)
     assert code == 4, "columns 1 to 3 hold two ones, and the file says that they are one-hot"
     assert "columns [1, 2, 3] are declared one-hot" in err
-    _save(AGE, one_hot=groups)
-    assert _audit(command, "--one-hot", "4-5", *words)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,8 @@ def test_groups_that_cannot_be_are_refused(
 def _update(here: Path) -> None:
     import tablenet  # type: ignore[import-not-found]
 
-    batch = ls.Batch(torch.from_numpy(AGE[:1]), torch.from_numpy(LABELS[:1]))
+    # Not one-hot: only the option can make the result so.
+    batch = ls.Batch(torch.tensor([[0.3, 0.6, 0.7, 0.5, 0.4, 0.2]]), torch.from_numpy(LABELS[:1]))
     update = ls.share(tablenet.build(), batch, seed=0)
     assert isinstance(update, ls.SharedUpdate)
     ls.save_update(here / "u.safetensors", update)

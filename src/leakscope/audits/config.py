@@ -71,7 +71,7 @@ class Config(Settings):
     `+`. `fail_above` is the gate that status and exit code follow: failed when an undefended example comes
     back above that many decibels; where it is not given, `threshold_psnr` is. `local` is how a client trains
     before it shares; without it one gradient is shared. `rounds` is how often the server asks the same
-    clients, by default as often as an attack needs. Residual networks (`resnet…`) with stored statistics are
+    clients, by default as often as an attack needs. Residual networks with stored statistics are
     attacked by `agic:schedule=held` too, unless `attacks` are named. `size` is a side, or height and width. `bounds`,
     `one_hot`, `normalise` and `classes` are as on the command line. `timeout` (of one cell) and `memory_mb` (of all
     workers) are 0 for no limit; without them `leakscope.audits.limits` chooses. `budget` is wall time to split over

@@ -83,6 +83,8 @@ def run_campaign(
     settings = config if isinstance(config, Config) else load_config(config)
     folder = Path(directory)
     plan = make_plan(settings, show_images=show_images, record=DataRecord.read(folder))
+    # What was chosen for the networks is part of the settings: it is written down, and the same command finds it again.
+    settings = settings.model_copy(update={"attacks": plan.specs})
     settings = _continue_run(folder, settings, plan.inputs)
     processes = _count_workers(settings, plan, workers)
     check = require_self_check()
