@@ -54,9 +54,28 @@ def test_without_scores_there_is_no_table():
     assert "&lt;b&gt;" in html
 
 
-def test_a_result_of_tokens_has_a_line_and_a_table():
-    found = Scores({"token_recall": torch.tensor([0.5, 1.0])}, SCORES.label_correct, SCORES.assignment)
-    tokens = replace(RESULT, scores=found, baseline_psnr=None, baselines={"random tokens": torch.tensor([0.01, 0.02])})
-    assert repr(tokens).endswith("up to 100 % of the tokens on 2 examples)")
-    assert "<th>token_recall</th><th>random tokens</th><th>label</th>" in tokens._repr_html_()
-    assert "<td>0.50</td><td>0.01</td><td>right</td>" in tokens._repr_html_()
+TEXTS = replace(
+    RESULT,
+    attack="embedding-tokens",
+    scores=Scores(
+        metrics={"token_recall": torch.tensor([1.0, 0.25]), "token_precision": torch.tensor([0.8, 0.8])},
+        label_correct=torch.tensor([True, False]),
+        assignment=torch.tensor([0, 1]),
+    ),
+    baseline_psnr=None,
+    baselines={"random tokens": torch.tensor([0.05, 0.07])},
+    notes=(),
+)
+
+
+def test_tokens_are_told_by_recall_and_precision():
+    assert repr(TEXTS).endswith(": ok, up to 100 % of the tokens at a precision of 80 % on 2 examples)")
+    html = TEXTS._repr_html_()
+    assert "<th>token_recall</th><th>token_precision</th><th>random tokens</th>" in html
+    assert "<td>0.25</td><td>0.80</td><td>0.07</td><td>wrong</td>" in html
+
+
+def test_scores_in_a_metric_of_ones_own_have_a_line_too():
+    own = replace(SCORES, metrics={"likeness": torch.tensor([1.0, 2.0])})
+    assert repr(replace(RESULT, scores=own, baseline_psnr=None)).endswith("ok, 2 examples)")
+    assert "<td>right</td>" in replace(RESULT, scores=own, baseline_psnr=None)._repr_html_()

@@ -6,10 +6,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leakscope.results import AuditResult
+    from leakscope.results import AuditResult, Scores
 
-
-_SHOWN = ("psnr", "ssim", "lpips", "token_recall", "token_precision")
+_SHOWN = ("psnr", "ssim", "lpips", "columns_recovered", "token_recall", "token_precision", "target_recall")
 
 
 def result_line(result: AuditResult) -> str:
@@ -51,9 +50,19 @@ def _defence(result: AuditResult) -> str:
 
 
 def _figures(result: AuditResult) -> str:
-    if result.scores is None or len(result.scores) == 0:
+    scores = result.scores
+    if scores is None or len(scores) == 0:
         return "no score"
-    count = len(result.scores)
-    best = float(result.scores.leading.max())
-    reached = f"{best:.1f} dB" if "psnr" in result.scores.metrics else f"{100 * best:.0f} % of the tokens"
-    return f"up to {reached} on {count} {'example' if count == 1 else 'examples'}"
+    count = len(scores)
+    reached = _reached(scores)
+    return f"{reached}{' on ' if reached else ''}{count} {'example' if count == 1 else 'examples'}"
+
+
+def _reached(scores: Scores) -> str:
+    """How close the closest example came, in what was measured of it."""
+    if "psnr" in scores.metrics:
+        return f"up to {float(scores.psnr.max()):.1f} dB"
+    if "token_recall" not in scores.metrics:
+        return ""
+    recall, precision = (100 * float(scores[name].max()) for name in ("token_recall", "token_precision"))
+    return f"up to {recall:.0f} % of the tokens at a precision of {precision:.0f} %"

@@ -138,6 +138,14 @@ def test_bounds_are_read_from_the_file_or_the_option(tmp_path):
     arrays = {"inputs": ROWS.numpy(), "targets": np.array([0, 2]), "low": np.array(PERSON.low)}
     np.savez(path, **arrays, high=np.array(PERSON.high), one_hot=group)
     assert load(str(path), split="test").bounds == PERSON
+    # An option for the ranges does not unsay which columns are one-hot.
+    assert load(str(path), split="test", bounds="18,90;0,1;0,1;0,1;-5,5").bounds == PERSON
+    wide = Columns((-10, 0, 0, 0, -10), (100, 1, 1, 1, 100), ((1, 2, 3),))
+    assert load(str(path), split="test", bounds="-10,100").bounds == wide
+    np.savez(path, inputs=ROWS.numpy(), targets=np.array([0, 2]), one_hot=group)
+    assert load(str(path), split="test", bounds="-10,100").bounds == wide
+    with pytest.raises(UsageError, match="--bounds none lifts every range"):
+        load(str(path), split="test", bounds="none")
     np.savez(path, inputs=ROWS.numpy(), targets=np.array([0, 2]))
     assert load(str(path), split="test", bounds="18,90;0,1;0,1;0,1;-5,5").bounds == Columns(PERSON.low, PERSON.high)
     np.savez(path, **arrays, high=np.array([90.0, 1.0]))

@@ -3,7 +3,9 @@
 An embedding copies one row of its weight for every token, so its gradient is zero in every row that no token chose:
 the rows that are not zero *are* the private tokens. Texts of a batch, and of all local steps, are seen as one set.
 Where the same weight serves as the output layer, all rows get a gradient Σᵢ (pᵢ − yᵢ) hᵢ as well; it lies in the space
-that the few hidden states hᵢ span, and what is left outside that space is the embedding's own part.
+that the few hidden states hᵢ span, and what is left outside that space is the embedding's own part. A network that
+predicts a token at every place is trained on texts on both sides: where inputs and targets cannot be told apart there,
+the rows that stand out are tokens of the text all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from torch import Tensor
 from leakscope.attack import Attack, Watch
 from leakscope.errors import UnsuitableError
 from leakscope.matching.labels import infer_labels
-from leakscope.networks import find_token_layer
+from leakscope.networks import TokenLayer, find_token_layer
+from leakscope.tasks import NextToken
 from leakscope.types import Observation, Reconstruction, Status
 
 PAPER = "Melis et al.: Exploiting Unintended Feature Leakage in Collaborative Learning, IEEE S&P 2019"
@@ -27,7 +30,17 @@ _ROUNDING = 1e-5
 _DECAYED = 0.02
 # Under noise a row must stand out by this many deviations of the rows' lengths.
 _DEVIATIONS = 8.0
+# Rows on both sides of a gap differ by this factor at least.
+_GAP = 1.5
+# A row grows with how often its token occurs, up to so often.
+_MOST_REPEATED = 100.0
+_NEARLY_ALL = "the output layer moves rows of other tokens as well: rows above the widest gap in length were taken"
 _NOISY = "rows that no token chose are not zero: only rows that stand out were taken"
+PREDICTED = (
+    "labels are the tokens to be predicted at every place, and none is inferred beside the set: target_recall says how "
+    "many of them it holds"
+)
+_GRANTED = "the labels that this scenario grants are tokens of the texts themselves"
 NOT_ORDERED = "the set of tokens of the whole update: neither their order nor which text holds which was rebuilt"
 
 
@@ -41,13 +54,13 @@ class EmbeddingTokens(Attack):
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         """The tokens whose rows were trained; the loss is the share of the rows' energy that they leave unexplained."""
-        rows, how = own_rows(seen)
-        lengths = rows.norm(dim=1)
-        limit, remark = _limit(lengths)
+        own = own_rows(seen)
+        lengths = own.lengths
+        limit, remark = _limit(lengths, tied=own.tied)
         tokens = (lengths > limit).nonzero().flatten()
         targets, said = _labels(seen)
         loss = _unexplained(lengths, tokens)
-        notes = (*seen.notes, how, *remark, NOT_ORDERED, *said)
+        notes = (*seen.notes, own.how, *remark, NOT_ORDERED, *said)
         found = len(tokens) > 0
         return Reconstruction(
             inputs=_listed(seen, tokens),
@@ -64,7 +77,7 @@ class EmbeddingTokens(Attack):
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
         """The loss at the stored tokens, computed again."""
         assert reconstruction.tokens is not None  # only this attack's own results come here
-        return _unexplained(own_rows(seen)[0].norm(dim=1), reconstruction.tokens)
+        return _unexplained(own_rows(seen).lengths, reconstruction.tokens)
 
 
 def embedding_tokens() -> EmbeddingTokens:
@@ -72,8 +85,22 @@ def embedding_tokens() -> EmbeddingTokens:
     return EmbeddingTokens()
 
 
-def own_rows(seen: Observation) -> tuple[Tensor, str]:
-    """What the embedding itself contributed to its rows [tokens, width], and how it was told apart.
+@dataclass(frozen=True)
+class OwnRows:
+    """What the embedding itself contributed to its rows [tokens, width], and how it was told apart."""
+
+    values: Tensor
+    how: str
+    tied: bool
+
+    @property
+    def lengths(self) -> Tensor:
+        """Of every row."""
+        return self.values.norm(dim=1)
+
+
+def own_rows(seen: Observation) -> OwnRows:
+    """What the embedding itself contributed to its rows.
 
     Raises:
         UnsuitableError: there is no embedding of tokens, it was not shared, or its part cannot be told apart.
@@ -89,6 +116,11 @@ def own_rows(seen: Observation) -> tuple[Tensor, str]:
             f"the embedding's tensor {found.name!r} is not part of the update, and tokens are read off nothing else"
         )
     rows, weight = seen.update.tensors[found.name].double(), found.layer.weight.detach().double()
+    values, how = _take_apart(rows, weight, found, seen)
+    return OwnRows(values, how, found.tied)
+
+
+def _take_apart(rows: Tensor, weight: Tensor, found: TokenLayer, seen: Observation) -> tuple[Tensor, str]:
     # A row of zeros, as that of padding, does not decay.
     if not found.tied and bool(((rows == 0).all(1) & (weight != 0).any(1)).any()):
         return rows, f"rows of {found.name!r} that are not zero"
@@ -98,13 +130,15 @@ def own_rows(seen: Observation) -> tuple[Tensor, str]:
     outside = _outside_head(rows, digits=float(torch.finfo(seen.update.tensors[found.name].dtype).eps))
     if outside is not None:
         return outside, f"rows of {found.name!r} outside the space of the hidden states that the output layer adds"
-    if found.tied:
-        raise UnsuitableError(
-            f"{found.name!r} is the output layer as well, and with so many hidden states their gradients fill all "
-            f"{rows.shape[1]} directions of a row: tokens that were put in cannot be told from tokens that were "
-            "predicted; fewer tokens in an update, or plain SGD instead of Adam, would let them be told apart"
-        )
-    return rows, f"rows of {found.name!r}: none is zero, so the update was changed (noise), or every token occurs"
+    if not found.tied:
+        return rows, f"rows of {found.name!r}: none is zero, so the update was changed (noise), or every token occurs"
+    if isinstance(seen.task, NextToken) and _find_gap(rows.norm(dim=1)) is not None:
+        return rows, f"rows of {found.name!r} that stand out: tokens that were put in, or had to be predicted"
+    raise UnsuitableError(
+        f"{found.name!r} is the output layer as well, and with so many hidden states their gradients fill all "
+        f"{rows.shape[1]} directions of a row: tokens that were put in cannot be told from tokens that were "
+        "predicted; fewer tokens in an update, or plain SGD instead of Adam, would let them be told apart"
+    )
 
 
 def _without_decay(rows: Tensor, weight: Tensor) -> Tensor | None:
@@ -134,15 +168,30 @@ def _outside_head(rows: Tensor, *, digits: float) -> Tensor | None:
     return torch.where(inside[:, None], torch.zeros_like(rest), rest)
 
 
-def _limit(lengths: Tensor) -> tuple[float, tuple[str, ...]]:
-    """How long a row must be to count, and a remark where noise sets the limit."""
+def _limit(lengths: Tensor, *, tied: bool) -> tuple[float, tuple[str, ...]]:
+    """How long a row must be to count, and a remark where something else than rounding sets the limit."""
     longest, middle = float(lengths.max()), float(lengths.median())
+    gap = _find_gap(lengths) if tied else None
+    if gap is not None:
+        return gap, (_NEARLY_ALL,) if gap > _ROUNDING * longest else ()
     if middle <= _ROUNDING * longest or bool((lengths == 0).any()):
         return _ROUNDING * longest, ()
     spread = 1.4826 * float((lengths - middle).abs().median())
-    return middle + _DEVIATIONS * spread, (
-        "rows that no token chose are not zero: only rows that stand out were taken",
-    )
+    return middle + _DEVIATIONS * spread, (_NOISY,)
+
+
+def _find_gap(lengths: Tensor) -> float | None:
+    """The longest row below the widest gap between long rows; None where no gap is wide.
+
+    Words that a tied output layer thinks likely have rows as well, which only their length tells apart.
+    """
+    ordered = lengths.sort(descending=True).values
+    long = ordered[:-1] >= ordered[0] / _MOST_REPEATED
+    # No update holds nearly all words: a gap so low is one between words that were not used.
+    long[2 * len(long) // 3 :] = False
+    ratios = torch.where(long, ordered[:-1] / ordered[1:].clamp_min(_ROUNDING * float(ordered[0])), 0)
+    widest = int(ratios.argmax())
+    return float(ordered[widest + 1]) if float(ratios[widest]) > _GAP else None
 
 
 def _unexplained(lengths: Tensor, tokens: Tensor) -> float:
@@ -153,7 +202,9 @@ def _unexplained(lengths: Tensor, tokens: Tensor) -> float:
 
 def _labels(seen: Observation) -> tuple[Tensor | None, tuple[str, ...]]:
     if seen.targets is not None:
-        return seen.targets, ()
+        return seen.targets, (_GRANTED,) if isinstance(seen.task, NextToken) else ()
+    if isinstance(seen.task, NextToken):
+        return None, (PREDICTED,)
     try:
         guess = infer_labels(seen)
     except UnsuitableError as reason:

@@ -77,11 +77,16 @@ def _with_stronger(result: AuditResult, specs: Sequence[str], run: Callable[[Att
             notes.append(f"{named} was refused: {refusal}")
             continue
         also.append(other)
-        worst = "no result" if other.scores is None else f"{_worst_psnr(other.scores, other):.1f} dB at worst"
+        worst = "no result" if other.scores is None else f"{_worst(other.scores, other)} at worst"
         notes.append(f"{named} was run too: {other.status}, {worst}")
     return replace(result, also=tuple(also), notes=tuple(notes))
 
 
-def _worst_psnr(scores: Scores, result: AuditResult) -> float:
+def _worst(scores: Scores, result: AuditResult) -> str:
+    if "psnr" not in scores.metrics:
+        return f"{100 * float(scores.leading.max()):.0f} % of the tokens"
     baseline = None if result.baseline_psnr is None else result.baseline_psnr.tolist()
-    return float(scores.psnr[find_worst(scores.psnr.tolist(), ssim=scores.ssim.tolist(), baseline=baseline) or 0])
+    # Rows of a table have no structural similarity.
+    ssim = scores.metrics.get("ssim")
+    place = find_worst(scores.psnr.tolist(), ssim=None if ssim is None else ssim.tolist(), baseline=baseline)
+    return f"{float(scores.psnr[place or 0]):.1f} dB"

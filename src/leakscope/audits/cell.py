@@ -195,7 +195,9 @@ def _joint_status(statuses: Sequence[Status]) -> Status:
 
 
 def _pair(row: _Row, scores: Scores) -> Tensor:
-    """Reconstructions in the order of the truths; grey where there is none."""
+    """Reconstructions in the order of the truths; grey where there is none. A set of tokens has no order."""
+    if row.found.tokens is not None:
+        return row.found.inputs
     grey = torch.full_like(row.victim.inputs[:1], 0.5)
     places = scores.assignment.tolist()
     return torch.cat([row.found.inputs[[place]] if place >= 0 else grey for place in places]).nan_to_num(0.5)

@@ -17,6 +17,7 @@ from leakscope.audits.durations import parse_duration
 from leakscope.catalogue import parse_spec, split_chain
 from leakscope.errors import BadInputError, UsageError, suggest
 from leakscope.local_training import LocalTraining
+from leakscope.one_hot import parse_one_hot
 from leakscope.settings import Planned, PlannedAttack, Positive, Settings
 from leakscope.user_code import is_code
 from leakscope.yaml_reader import read_yaml
@@ -70,11 +71,11 @@ class Config(Settings):
     `+`. `fail_above` is the gate that status and exit code follow: failed when an undefended example comes
     back above that many decibels; where it is not given, `threshold_psnr` is. `local` is how a client trains
     before it shares; without it one gradient is shared. `rounds` is how often the server asks the same
-    clients, by default as often as an attack needs. Residual networks (`resnet…`) with stored statistics are
+    clients, by default as often as an attack needs. Residual networks with stored statistics are
     attacked by `agic:schedule=held` too, unless `attacks` are named. `size` is a side, or height and width. `bounds`,
-    `normalise` and `classes` are as on the command line. `timeout` (of one cell) and `memory_mb` (of all workers)
-    are 0 for no limit; without them `leakscope.audits.limits` chooses. `budget` is wall time to split over the cells;
-    `planned` is what it came to, written by the run itself so that continuing it uses the same numbers.
+    `one_hot`, `normalise` and `classes` are as on the command line. `timeout` (of one cell) and `memory_mb` (of all
+    workers) are 0 for no limit; without them `leakscope.audits.limits` chooses. `budget` is wall time to split over
+    the cells; `planned` is what it came to, written by the run itself so that continuing it uses the same numbers.
     """
 
     title: str = "Leakage audit"
@@ -87,6 +88,7 @@ class Config(Settings):
     data: tuple[str, ...] = ("digits",)
     size: Positive | tuple[Positive, Positive] | None = None
     bounds: str | None = None
+    one_hot: str | None = None
     split: Literal["train", "test", "all"] = "test"
     victims: Positive = 4
     batch_size: Positive = 1
@@ -182,6 +184,7 @@ def check_config(config: Config, *, source: str = "the configuration") -> None:
         catalogue.check_spec("attack", spec)
     for spec in config.defences:
         catalogue.check_spec("defence", spec)
+    parse_one_hot(config.one_hot)
     catalogue.refuse_non_finite(f"{source}: model_options", config.model_options)
 
 

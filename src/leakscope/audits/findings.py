@@ -19,7 +19,8 @@ from leakscope.types import AuditResult, Fit, Scores
 
 _HISTORY_POINTS = 120
 # Of these a high value means that more was given away; of all others a low one.
-_HIGHER_IS_WORSE = ("psnr", "ssim", "label_correct")
+_HIGHER_IS_WORSE = ("psnr", "ssim", "label_correct", "columns_recovered")
+_HIGHER_IS_WORSE += ("token_recall", "token_precision", "target_recall")
 # What cells must have in common for the same attack to reach the same without their update.
 _ALIKE = ("subject", "attack", "scenario", "seed", "victims", "batch_size", "local", "rounds", "limit")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from leakscope.audits.config import Config, Planned, PlannedAttack
+from leakscope.audits.config import RESIDUAL_ATTACKS, Config, Planned, PlannedAttack
 from leakscope.audits.inputs import DataRecord, Inputs, name_data
 from leakscope.audits.own_code import hash_specs
 from leakscope.audits.read_files import hash_file, hash_option_files
@@ -15,7 +15,7 @@ from leakscope.audits.software import software
 from leakscope.audits.specs import NONE, AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
 from leakscope.audits.subject import Subject
 from leakscope.errors import BadInputError, UsageError
-from leakscope.networks import freeze, settle
+from leakscope.networks import freeze, is_residual_with_stored_statistics, settle
 from leakscope.observation.checks import check_labels
 from leakscope.registry import attack_from_spec, defence_from_spec
 
@@ -28,7 +28,7 @@ class Plan:
     """The cells of an audit, attacks first; `left_out` are those a budget has no time for.
 
     `untrained` says of which subjects no accuracy is measured, and why. `inputs` are what workers need and outputs must
-    not hold.
+    not hold. `specs` are the attacks as the configuration names them, or as they were chosen for its networks.
     """
 
     attacks: tuple[AttackCellSpec, ...]
@@ -37,6 +37,7 @@ class Plan:
     left_out: tuple[CellSpec, ...] = ()
     untrained: tuple[str, ...] = ()
     inputs: Inputs = field(default_factory=Inputs, repr=False)
+    specs: tuple[str, ...] = ()
 
     @property
     def cells(self) -> tuple[CellSpec, ...]:
@@ -55,6 +56,7 @@ def make_plan(config: Config, *, show_images: bool | None = None, record: DataRe
     names = name_data(config.data)
     inputs = Inputs(record or DataRecord.fresh(), {name: place for place, name in names.items()}, {}, config.weights)
     found = [_check_subject(config, model, names[place], inputs) for model in config.models for place in config.data]
+    config = _choose_attacks(config, found)
     if choice:
         _check_pictures(one.subject for one in found)
     inputs = _read_data(config, found, inputs)
@@ -62,7 +64,7 @@ def make_plan(config: Config, *, show_images: bool | None = None, record: DataRe
     attacks = [cell for one in subjects for cell in _attack_cells(config, one.subject.spec, show)]
     trainings = [cell for one in subjects if one.trainable for cell in _training_cells(config, one.subject.spec)]
     untrained = [f"Accuracy of {one.subject.spec.name}: {one.untrained}." for one in subjects if one.untrained]
-    plan = Plan(tuple(attacks), tuple(trainings), show, untrained=tuple(untrained), inputs=inputs)
+    plan = Plan(tuple(attacks), tuple(trainings), show, untrained=tuple(untrained), inputs=inputs, specs=config.attacks)
     return plan if config.planned is None else fit_plan(plan, config.planned)
 
 
@@ -77,6 +79,7 @@ def fit_plan(plan: Plan, planned: Planned) -> Plan:
         tuple(cell for cell in plan.cells if cell.label in absent),
         plan.untrained,
         plan.inputs,
+        plan.specs,
     )
 
 
@@ -128,6 +131,17 @@ class _Checked:
     subject: Subject
     trainable: bool
     untrained: str | None
+    is_residual: bool = False
+
+
+def _choose_attacks(config: Config, found: Iterable[_Checked]) -> Config:
+    """The configuration with the attacks of residual networks, where nobody named attacks and a network is one.
+
+    Reference networks are known by name before torch is there; one of the user's own has to be looked at.
+    """
+    if "attacks" in config.model_fields_set or not any(one.is_residual for one in found):
+        return config
+    return config.model_copy(update={"attacks": RESIDUAL_ATTACKS})
 
 
 def _check_subject(config: Config, model: str, dataset: str, inputs: Inputs) -> _Checked:
@@ -143,7 +157,8 @@ def _check_subject(config: Config, model: str, dataset: str, inputs: Inputs) -> 
     spec = subject.spec.model_copy(update={"code_hash": subject.hash_code(network)})
     why = None if config.utility is None else subject.why_not_trained(clients=config.utility.clients, outputs=outputs)
     why = None if why is None else inputs.redact(why)
-    return _Checked(Subject(spec, inputs), config.utility is not None and why is None, why)
+    residual = is_residual_with_stored_statistics(network, subject.input_shape)
+    return _Checked(Subject(spec, inputs), config.utility is not None and why is None, why, residual)
 
 
 def _read_data(config: Config, checked: Iterable[_Checked], inputs: Inputs) -> Inputs:
@@ -188,6 +203,7 @@ def _subject(config: Config, model: str, dataset: str) -> SubjectSpec:
         classes=config.classes,
         normalise=config.normalise,
         bounds=config.bounds,
+        one_hot=config.one_hot,
     )
 
 

@@ -34,7 +34,7 @@ from leakscope.runner.run import run_in
 from leakscope.types import Status
 
 # Settings that version 0.1 did not have; where they were not set, it reads the same.
-_UNSET = ("budget", "planned", "bounds", "normalise", "classes", "rounds", "memory_mb")
+_UNSET = ("budget", "planned", "bounds", "one_hot", "normalise", "classes", "rounds", "memory_mb")
 
 # A dry run that takes as long as the run helps nobody: what was not sampled by then is assumed, and said to be.
 _MOST_SAMPLE_SECONDS = 45.0
@@ -83,6 +83,8 @@ def run_campaign(
     settings = config if isinstance(config, Config) else load_config(config)
     folder = Path(directory)
     plan = make_plan(settings, show_images=show_images, record=DataRecord.read(folder))
+    # What was chosen for the networks is part of the settings: it is written down, and the same command finds it again.
+    settings = settings.model_copy(update={"attacks": plan.specs})
     settings = _continue_run(folder, settings, plan.inputs)
     processes = _count_workers(settings, plan, workers)
     check = require_self_check()

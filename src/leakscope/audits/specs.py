@@ -22,7 +22,7 @@ from leakscope.version import __version__
 NONE = "none"
 # Left out of the JSON at their defaults: a spec of version 0.1 reads and writes the same.
 _SINCE_0_1 = ("rounds", "limit", "classes", "normalise", "bounds", "code_hash", "prior_alone")
-_SINCE_0_1 += ("data_version", "software", "file_hashes")
+_SINCE_0_1 += ("one_hot", "data_version", "software", "file_hashes")
 
 
 class SubjectSpec(Settings):
@@ -46,6 +46,7 @@ class SubjectSpec(Settings):
     classes: int | None = None
     normalise: str | None = None
     bounds: str | None = None
+    one_hot: str | None = None
     code_hash: str | None = None
 
     @property

@@ -48,10 +48,15 @@ class Subject:
         """Where the weights are."""
         return self.spec.weights if self.inputs.weights is None else self.inputs.weights
 
+    @property
+    def _said(self) -> dict[str, str | None]:
+        """What is declared of the inputs."""
+        return {"bounds": self.spec.bounds, "one_hot": self.spec.one_hot}
+
     @cached_property
     def facts(self) -> data.SetInfo:
         """What is known of the data."""
-        return data.info(self.location, bounds=self.spec.bounds, allow_code=True)
+        return data.info(self.location, **self._said, allow_code=True)
 
     @cached_property
     def input_shape(self) -> tuple[int, ...]:
@@ -102,7 +107,14 @@ class Subject:
 
     def open(self, split: str) -> Source:
         """One split of the data, without reading its pixels where the format allows it."""
-        return open_set(self.location, split, size=self.spec.size, bounds=self.spec.bounds, allow_code=True)
+        return open_set(
+            self.location,
+            split,
+            size=self.spec.size,
+            bounds=self.spec.bounds,
+            one_hot=self.spec.one_hot,
+            allow_code=True,
+        )
 
     def private_examples(self) -> Batch:
         """The examples of all victims together."""
@@ -154,5 +166,12 @@ class Subject:
     def _load(self, split: str, **which: Any) -> Batch:
         spec = self.spec
         return data.load(
-            self.location, split=split, seed=0, size=spec.size, bounds=spec.bounds, allow_code=True, **which
+            self.location,
+            split=split,
+            seed=0,
+            size=spec.size,
+            bounds=spec.bounds,
+            one_hot=spec.one_hot,
+            allow_code=True,
+            **which,
         )

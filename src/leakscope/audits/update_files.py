@@ -25,13 +25,13 @@ from leakscope.observation.scenario import get_scenario
 from leakscope.report import CellRecord, Summary, Verdict, verdict
 from leakscope.report.evidence import NO_DEFENCE
 from leakscope.report.schema import AttackFindings, Counts, ScenarioText
+from leakscope.report.tokens import UNGRADED, tokens_verdict
 from leakscope.report.words import fit_words, plural
 from leakscope.types import AuditResult, Batch, Fit, Observation, Reconstruction
 from leakscope.version import __version__
 
 # Decibels above which an example counts as leaked where nobody says otherwise; as in an audit.
 DEFAULT_GATE = 20.0
-UNGRADED = "ungraded"
 _NULL_WORDS = {
     PRIOR: "What the same attack reaches without the update",
     PUBLIC: "How near another picture of the same kind comes",
@@ -87,12 +87,9 @@ def _with_truth(fit: Fit, seen: Observation, truth: Batch | None) -> Fit:
 
 def _score(result: AuditResult, found: Reconstruction, truth: Batch) -> AuditResult:
     scores = score(found, truth)
-    scored = replace(
-        result,
-        scores=scores,
-        reconstruction=_arrange(found.inputs, truth.inputs, scores.assignment),
-        truth=truth.inputs,
-    )
+    # Tokens are a set: there is nothing to arrange beside the truth.
+    arranged = None if found.tokens is not None else _arrange(found.inputs, truth.inputs, scores.assignment)
+    scored = replace(result, scores=scores, reconstruction=arranged, truth=truth.inputs)
     return _with_nulls(scored, measure_nulls([Attacked(found, truth)], seed=result.seed))
 
 
@@ -158,6 +155,7 @@ def summarise_updates(
     failed = {status: statuses.count(status) for status in sorted(set(statuses)) if status != "ok"}
     scored = any(record.column("psnr") for record in records)
     judged = verdict(records, threshold, is_default=fail_above is None) if scored else _ungraded(records)
+    judged = tokens_verdict(records) or judged
     return Summary(
         schema=1,
         title=title,

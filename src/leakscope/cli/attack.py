@@ -39,7 +39,10 @@ def attack(
         None, help="Seed of a reference network's weights (default 0), where no weights are given."
     ),
     bounds: str | None = typer.Option(
-        None, help="Range of the inputs, low,high; none where they have none (default 0,1)."
+        None, help="Range of the inputs, low,high, or 18,90;0,1 by column; none where they have none (default 0,1)."
+    ),
+    one_hot: str | None = typer.Option(
+        None, help="Columns of a table that are one-hot, first-last from 0, e.g. 2-5,6-8."
     ),
     truth: str | None = typer.Option(
         None, help="True examples, to score and grade the result: an .npz file, a folder, or package.module:function."
@@ -57,7 +60,9 @@ def attack(
     fail_above: float | None = typer.Option(
         None, help="Gate in dB: exit with 1 when an example comes back above it; needs --truth."
     ),
-    show_images: bool = typer.Option(False, help="Put the true and the rebuilt images into the report."),
+    show_images: bool = typer.Option(
+        False, help="Put the true and the rebuilt images into the report; of texts, print the tokens."
+    ),
     partial: bool = typer.Option(False, help="Accept an update that covers only some layers."),
     seed: int = typer.Option(0, help="Seed of the attack."),
     out: Path = typer.Option(
@@ -79,13 +84,16 @@ def attack(
     from leakscope.cli.attack_run import AttackRun, Scoring
     from leakscope.cli.loading import check_granted, local_training, parse_numbers
     from leakscope.cli.update_folder import Declaration, TrueExamples, list_updates, load_examples
-    from leakscope.data import parse_bounds
+    from leakscope.data.ranges import DeclaredRange
+    from leakscope.errors import UsageError
     from leakscope.models import load_network
+    from leakscope.networks import find_token_layer
     from leakscope.registry import attack_from_spec
     from leakscope.types import Knowledge
 
     shape = tuple(parse_numbers(input_shape, "--input-shape"))
-    limits = (0.0, 1.0) if bounds is None else parse_bounds(bounds)
+    said = DeclaredRange(bounds, one_hot)
+    limits = said.of_unseen(shape)
     recipe = attack_from_spec(name)
     check_granted(
         scenario,
@@ -118,10 +126,18 @@ def attack(
         partial=partial,
         labels=labels,
     )
+    tokens = find_token_layer(network, shape)
+    if tokens is not None and (said.is_given or fail_above is not None):
+        option = "--fail-above" if not said.is_given else "--bounds" if bounds is not None else "--one-hot"
+        raise UsageError(
+            f"the network takes tokens, which have no range and are not scored in decibels, so {option} has no effect; "
+            "drop it"
+        )
+    vocabulary = None if tokens is None else tokens.layer.num_embeddings
     scoring = None
     if truth is not None:
-        originals = TrueExamples(truth, paths, shape=shape, bounds=bounds)
-        others = None if public is None else load_examples(public, shape=shape, bounds=bounds)
+        originals = TrueExamples(truth, paths, shape=shape, said=said, vocabulary=vocabulary)
+        others = None if public is None else load_examples(public, shape=shape, said=said)
         scoring = Scoring(originals, others, prior_alone)
     places = [str(place) for place in (update, weights, before, truth, public, out) if place is not None]
     places += [part for part in re.split("[=,]", name) if os.path.isabs(part)]
@@ -134,8 +150,9 @@ def attack(
         is_folder=os.path.isdir(update),
         command="leakscope " + shlex.join(sys.argv[1:]),
         private_paths=tuple((place, last_part(place)) for place in places),
+        show_private=show_images,
     )
-    result = run.write(paths, out, fail_above=fail_above, show_images=show_images)
+    result = run.write(paths, out, fail_above=fail_above)
     if as_json:
         echo(json.dumps(result, indent=1))
     else:
@@ -193,12 +210,13 @@ def _print_update(entry: dict[str, Any], out: Path, *, is_one_of_many: bool) -> 
     told = _fit_lines(entry["fit"])
     # An attack that is not evidence repeats its diagnosis among the notes.
     notes = [note for note in entry["notes"] if f"diagnosis: {note}" not in told]
-    for line in (*told, *_score_lines(entry["worst"]), *notes):
+    for line in (*told, *_score_lines(entry["worst"]), *_token_lines(entry.get("tokens")), *notes):
         echo(f"  {line}")
     for image in entry["images"]:
         echo(f"image: {out / image}")
     if entry["inputs"] is not None:
-        echo(f"inputs as numbers: {out / entry['inputs']}")
+        what = "tokens" if "tokens" in entry else "inputs"
+        echo(f"{what} as numbers: {out / entry['inputs']}")
 
 
 def _fit_lines(fit: dict[str, Any] | None) -> list[str]:
@@ -220,3 +238,12 @@ def _score_lines(worst: dict[str, Any] | None) -> list[str]:
     nulls = ", ".join(f"{name} {value:.1f} dB" for name, value in worst["baselines"].items())
     gain = "" if worst["gain"] is None else f"gain {worst['gain']:.1f} dB over {worst['best_null']}; "
     return [*lines, f"{gain}without the update: {nulls}"]
+
+
+def _token_lines(tokens: dict[str, Any] | None) -> list[str]:
+    """How many tokens were found, never which, unless private data may be shown."""
+    if tokens is None:
+        return []
+    lines = [f"{tokens['found']} different tokens found, out of {tokens['vocabulary']}"]
+    lines += [tokens["words"]] if tokens["words"] else []
+    return [*lines, *([f"tokens: {', '.join(map(str, tokens['ids']))}"] if "ids" in tokens else [])]

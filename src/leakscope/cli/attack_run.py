@@ -23,12 +23,13 @@ from leakscope.audits.update_files import (
     summarise_updates,
 )
 from leakscope.audits.update_nulls import KnownUpdate, attack_made_update, measure_update_nulls
-from leakscope.cli.result_folder import RESULT, result_folder, save_inputs
+from leakscope.cli.result_folder import RESULT, result_folder, save_inputs, save_tokens
 from leakscope.cli.update_folder import Declaration, TrueExamples
 from leakscope.errors import BadInputError, KnowledgeError, UnsuitableError
 from leakscope.report import CellRecord, Summary, write_report
 from leakscope.report.evidence import group
 from leakscope.report.render import render
+from leakscope.report.tokens import tokens_words
 from leakscope.types import Batch, Reconstruction
 
 _BAD_FILE = BadInputError.exit_code
@@ -39,6 +40,7 @@ class AttackedFile:
     """One file: its line in the report, what came back, and the names of the files it was saved in.
 
     `known` is there where the true examples are, and `has_pictures` where they are pictures with values in [0, 1].
+    `show_private` lets the tokens that were found be named.
     """
 
     path: Path
@@ -49,6 +51,7 @@ class AttackedFile:
     inputs: str | None = None
     has_pictures: bool = False
     is_bad: bool = False
+    show_private: bool = False
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -57,6 +60,7 @@ class AttackedFile:
             {"status": self.record.status, "error": self.record.error}
             if self.attacked is None
             else _entry(self.attacked, self.record)
+            | _tokens_entry(self.attacked.found, self.record, show_ids=self.show_private)
         )
         return {"file": self.path.name} | told | {"images": list(self.images), "inputs": self.inputs}
 
@@ -90,8 +94,9 @@ class AttackRun:
     is_folder: bool
     command: str = ""
     private_paths: tuple[tuple[str, str], ...] = ()
+    show_private: bool = False
 
-    def write(self, paths: list[Path], out: Path, *, fail_above: float | None, show_images: bool) -> dict[str, Any]:
+    def write(self, paths: list[Path], out: Path, *, fail_above: float | None) -> dict[str, Any]:
         """Attack every file and write what was found; the folder is changed only when all is written."""
         with result_folder(out) as folder:
             done = [self._attack(path, folder, prefix=self._prefix(place)) for place, path in enumerate(paths)]
@@ -104,7 +109,7 @@ class AttackRun:
                 fail_above=fail_above,
             )
             result = self._result(done, summary)
-            self._write_report(folder, done, summary, show_images=show_images)
+            self._write_report(folder, done, summary)
             files.write_atomic(folder / RESULT, json.dumps(result, indent=1, allow_nan=False).encode())
         return result
 
@@ -141,15 +146,20 @@ class AttackRun:
         with progress.show_progress() as shown, progress.count_steps(shown, self.attack) as watch:
             attacked = attack_update(self.attack, seen, truth=truth, seed=self.seed, watch=watch)
         is_unit = seen.bounds == (0.0, 1.0)
-        images, inputs = save_inputs(folder, attacked.found.inputs, is_unit_range=is_unit, prefix=prefix)
+        found = attacked.found
+        if found.tokens is None:
+            images, inputs = save_inputs(folder, found.inputs, is_unit_range=is_unit, prefix=prefix)
+        else:
+            images, inputs = [], save_tokens(folder, found.tokens, prefix=prefix)
         return AttackedFile(
             path,
             record_update(attacked, name=path.name, model=self.model, seen=seen, paper=self.attack.paper),
             attacked,
-            None if truth is None else KnownUpdate.of(path.name, update, found=attacked.found, truth=truth),
+            None if truth is None else KnownUpdate.of(path.name, update, found=found, truth=truth),
             images=tuple(images),
             inputs=inputs,
             has_pictures=is_unit,
+            show_private=self.show_private,
         )
 
     def _add_nulls(self, one: AttackedFile, known: list[KnownUpdate]) -> AttackedFile:
@@ -184,10 +194,10 @@ class AttackRun:
         updates = [one.entry for one in ranked]
         return {"updates": updates, "images": saved, "inputs": None} | verdict | {"exit_code": code}
 
-    def _write_report(self, folder: Path, done: list[AttackedFile], summary: Summary, *, show_images: bool) -> None:
+    def _write_report(self, folder: Path, done: list[AttackedFile], summary: Summary) -> None:
         files.write_atomic(folder / "summary.json", summary.to_json().encode())
         page = write_report(folder)
-        if show_images:
+        if self.show_private:
             pictures = {one.record.key: found for one in done if (found := one.pictures) is not None}
             files.write_atomic(page, render(summary, pictures, show_images=True).encode())
 
@@ -200,7 +210,8 @@ def _entry(attacked: AttackedUpdate, record: CellRecord) -> dict[str, Any]:
         "scenario": record.scenario,
         "status": str(found.status),
         "loss": number(found.loss),
-        "labels": None if found.targets is None else found.targets.tolist(),
+        # Targets at every place are the private text itself.
+        "labels": None if found.targets is None or found.targets.ndim > 1 else found.targets.tolist(),
         "evaluations": found.evaluations,
         "notes": record.notes,
         "fit": fits[0].model_dump() if fits else None,
@@ -220,6 +231,14 @@ def _entry(attacked: AttackedUpdate, record: CellRecord) -> dict[str, Any]:
     }
 
 
+def _tokens_entry(found: Reconstruction, record: CellRecord, *, show_ids: bool) -> dict[str, Any]:
+    """How many tokens were found and how many of them are right; which ones only where private data may be shown."""
+    if found.tokens is None:
+        return {}
+    told = {"found": len(found.tokens), "vocabulary": found.vocabulary, "words": tokens_words(record) or None}
+    return {"tokens": told | ({"ids": found.tokens.tolist()} if show_ids else {})}
+
+
 def _pictures(attacked: AttackedUpdate) -> tuple[Tensor, Tensor] | None:
     truth, found = attacked.result.truth, attacked.result.reconstruction
     return None if truth is None or found is None or truth.ndim != 4 else (truth, found.clamp(0, 1))
@@ -227,7 +246,8 @@ def _pictures(attacked: AttackedUpdate) -> tuple[Tensor, Tensor] | None:
 
 def _badness(record: CellRecord) -> tuple[int, float, float, float]:
     worst = group([record]).worst
-    return worst.badness if worst else (-1, 0.0, 0.0, 0.0)
+    recall = max((float(value) for value in record.column("token_recall") if value is not None), default=0.0)
+    return worst.badness if worst else (-1, recall, 0.0, 0.0)
 
 
 def _exit_code(done: list[AttackedFile], summary: Summary) -> int:

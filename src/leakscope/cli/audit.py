@@ -54,6 +54,9 @@ def audit(
         None,
         help="Range of your own data, low,high, or 18,90;0,1 by column; none where it has none (default 0,1).",
     ),
+    one_hot: str | None = typer.Option(
+        None, help="Columns of a table that are one-hot, first-last from 0, e.g. 2-5,6-8; beside those its file names."
+    ),
     attack: list[str] | None = typer.Option(
         None, help="Attack with options, e.g. idlg:steps=100; or package.module:function:option=value."
     ),
@@ -116,6 +119,7 @@ def audit(
         "data": data,
         "size": None if size is None else _parse_size(size),
         "bounds": bounds,
+        "one_hot": one_hot,
         "attacks": attack,
         "defences": defence,
         "scenarios": scenario,

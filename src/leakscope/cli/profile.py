@@ -31,6 +31,9 @@ def profile(
     bounds: str | None = typer.Option(
         None, help="Range of your own data, low,high; none where it has none (default 0,1)."
     ),
+    one_hot: str | None = typer.Option(
+        None, help="Columns of a table that are one-hot, first-last from 0, e.g. 2-5,6-8; beside those its file names."
+    ),
     size: int | None = typer.Option(None, help="Side to bring pictures to; needed where they differ."),
     weights: Path | None = typer.Option(None, help="Weights of the model: .safetensors, .pt, .pth or .npz."),
     name: str = typer.Option("inverting-gradients:steps=100", "--attack", help="Attack with options."),
@@ -62,9 +65,9 @@ def profile(
     recipe = attack_from_spec(name)
     with name_options("size", "indices"):
         indices = parse_numbers(index, "--index")
-        batch = load(data, split="test", indices=indices, size=size, bounds=bounds, allow_code=True)
+        batch = load(data, split="test", indices=indices, size=size, bounds=bounds, one_hot=one_hot, allow_code=True)
     if classes is None and not is_code(model):
-        classes = info(data, bounds=bounds, allow_code=True).num_classes
+        classes = info(data, bounds=bounds, one_hot=one_hot, allow_code=True).num_classes
     network = load_network(
         model,
         weights=weights,

@@ -58,6 +58,12 @@ def save_inputs(
     return [], write_tensors(folder / name, {"inputs": inputs}).name
 
 
+def save_tokens(folder: Path, tokens: Tensor, *, prefix: str = "image") -> str:
+    """Write a set of tokens; return the name of the file."""
+    name = INPUTS if prefix == "image" else f"{prefix}-{INPUTS}"
+    return write_tensors(folder / name, {"tokens": tokens}).name
+
+
 def _list_files(out: Path) -> list[str]:
     """Names of the files that the result already in `out` speaks of."""
     path = out / RESULT

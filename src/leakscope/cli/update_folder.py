@@ -11,6 +11,7 @@ from torch import nn
 from leakscope import data
 from leakscope.cli.loading import load_any_update, load_labels, refuse_weights, refuse_zero
 from leakscope.data.own import is_own
+from leakscope.data.ranges import DeclaredRange
 from leakscope.errors import BadInputError, UsageError
 from leakscope.files import check_update
 from leakscope.observation.observe import observe
@@ -72,7 +73,8 @@ class Declaration:
         elif truth is not None and Knowledge.LABELS in get_scenario(self.scenario).grants:
             targets = truth.targets
         seen = observe(self.network, update, scenario=self.scenario, input_shape=self.shape, targets=targets)
-        return replace(seen, bounds=self.bounds)
+        # Tokens have no range.
+        return seen if seen.vocabulary is not None else replace(seen, bounds=self.bounds)
 
 
 class TrueExamples:
@@ -82,9 +84,17 @@ class TrueExamples:
     `client1.safetensors`, is read by name. All other data hold the examples of all updates, in the order of the files.
     """
 
-    def __init__(self, spec: str, paths: list[Path], *, shape: tuple[int, ...], bounds: str | None) -> None:
-        """Look at what `spec` names; examples are read when they are asked for."""
-        self._spec, self._shape, self._bounds = spec, shape, bounds
+    def __init__(
+        self,
+        spec: str,
+        paths: list[Path],
+        *,
+        shape: tuple[int, ...],
+        said: DeclaredRange,
+        vocabulary: int | None = None,
+    ) -> None:
+        """Look at what `spec` names; examples are read when they are asked for. With a vocabulary they are texts."""
+        self._spec, self._shape, self._said, self._vocabulary = spec, shape, said, vocabulary
         self._single = len(paths) == 1
         self._named = {path: entry for path in paths if (entry := _entry_for(path, Path(spec))) is not None}
         self._all = None if self._named else self._load(spec)
@@ -116,14 +126,31 @@ class TrueExamples:
         return truth
 
     def _load(self, spec: str) -> Batch:
-        return load_examples(spec, shape=self._shape, bounds=self._bounds)
+        if self._vocabulary is not None:
+            return self._load_texts(spec, self._vocabulary)
+        return load_examples(spec, shape=self._shape, said=self._said)
+
+    @staticmethod
+    def _load_texts(spec: str, vocabulary: int) -> Batch:
+        if not is_own(spec):
+            raise UsageError(
+                f"--truth {spec} must hold texts, since the network takes whole numbers; give an .npz file with inputs "
+                "and targets, or package.module:function"
+            )
+        return data.load_texts(spec, vocabulary=vocabulary, allow_code=True)
 
 
-def load_examples(spec: str, *, shape: tuple[int, ...], bounds: str | None) -> Batch:
+def load_examples(spec: str, *, shape: tuple[int, ...], said: DeclaredRange) -> Batch:
     """All examples that a user names: an .npz file, a folder of pictures, or a function."""
     own = is_own(spec)
-    size = (shape[1], shape[2]) if len(shape) == 3 and not own else None
-    return data.load(spec, split="all", size=size, bounds=bounds if own else None, allow_code=True)
+    return data.load(
+        spec,
+        split="all",
+        size=(shape[1], shape[2]) if len(shape) == 3 and not own else None,
+        bounds=said.bounds if own else None,
+        one_hot=said.one_hot if own else None,
+        allow_code=True,
+    )
 
 
 def _entry_for(path: Path, folder: Path) -> Path | None:

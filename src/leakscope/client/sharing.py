@@ -13,9 +13,9 @@ from leakscope import rng as random
 from leakscope.client.step import ClientRun, ClientStep
 from leakscope.defence import Defence, Hardened
 from leakscope.errors import BadInputError
-from leakscope.networks import check_output, check_weights
+from leakscope.networks import check_output, check_weights, usual_task
 from leakscope.steps.gradient import run_network
-from leakscope.tasks import Task
+from leakscope.tasks import NextToken, Task
 from leakscope.tensors import all_finite
 from leakscope.types import Batch, LocalTraining, Loss, SealedUpdate, SharedUpdate
 
@@ -44,12 +44,21 @@ def run_client(
     given = network if isinstance(network, Hardened) else Hardened(network, network)
     check_weights(given.client)
     model = _private_copy(given.client)
+    task = _find_task(model, batch) if task is None and given.loss is None else task
     check_targets(model, batch, own_loss=given.loss is not None, task=task)
     step = ClientStep.of(given, defence=defence, local=local, loss=loss, task=task)
     run = step.run(model, batch, client_generator(seed, batch))
     if isinstance(run.update, SharedUpdate) and not all_finite(run.update.tensors):
         raise BadInputError("the client's update holds NaN or Inf; lower the learning rate or check the model")
     return run
+
+
+def _find_task(model: nn.Module, batch: Batch) -> Task | None:
+    """The task of a network that predicts tokens; None is what all others are taken for."""
+    if batch.inputs.is_floating_point():
+        return None
+    found = usual_task(model, tuple(batch.inputs.shape[1:]))
+    return found if isinstance(found, NextToken) else None
 
 
 def share(

@@ -1,8 +1,9 @@
 """Named data sets and the user's own data as batches, and how they are dealt out to clients."""
 
 from leakscope.data.load import info, is_available, load
-from leakscope.data.own import parse_bounds
 from leakscope.data.partitions import partition
+from leakscope.data.ranges import parse_bounds
 from leakscope.data.sets import SetInfo, names
+from leakscope.data.texts import load_texts
 
-__all__ = ["SetInfo", "info", "is_available", "load", "names", "parse_bounds", "partition"]
+__all__ = ["SetInfo", "info", "is_available", "load", "load_texts", "names", "parse_bounds", "partition"]

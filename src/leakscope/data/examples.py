@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from leakscope import types
+from leakscope.data.ranges import UNIT as UNIT  # callers know it from here
+from leakscope.data.ranges import DeclaredRange
 from leakscope.data.source import Source
 from leakscope.errors import BadInputError, UsageError
 from leakscope.tasks import Columns
@@ -19,7 +21,6 @@ from leakscope.user_code import report_errors
 
 Bounds = types.Bounds | None
 
-UNIT = (0.0, 1.0)
 # A rounding error of a resize is not a different scale.
 _TOLERANCE = 1e-4
 _CHANNELS = (1, 3)
@@ -85,13 +86,15 @@ def check_inputs(name: str, inputs: Tensor, bounds: Bounds, *, is_picture: bool)
     if not inputs.is_floating_point():
         raise BadInputError(
             f"{name}: inputs must be floats, or 8-bit pictures of at least two axes, got {inputs.dtype} of shape "
-            f"{list(inputs.shape)}; convert them to float32"
+            f"{list(inputs.shape)}; convert them to float32. Tokens are read by `leakscope attack --attack "
+            "embedding-tokens`, and in Python by ls.audit with that attack"
         )
     if not bool(torch.isfinite(inputs).all()):
         raise BadInputError(f"{name}: inputs hold NaN or Inf; clean the data first")
     low, high = float(inputs.min()), float(inputs.max())
     if isinstance(bounds, Columns):
-        bounds.check(inputs)
+        # A Dataset gives one row at a time.
+        bounds.check(inputs if inputs.ndim > 1 else inputs[None])
     elif bounds is not None and (low < bounds[0] - _TOLERANCE or high > bounds[1] + _TOLERANCE):
         raise BadInputError(
             f"{name}: inputs must lie in [{bounds[0]:g}, {bounds[1]:g}], got [{low:.4g}, {high:.4g}]; divide 8-bit "
@@ -100,12 +103,13 @@ def check_inputs(name: str, inputs: Tensor, bounds: Bounds, *, is_picture: bool)
         )
 
 
-def open_dataset(name: str, dataset: Dataset[Any], bounds: Bounds) -> Source:
+def open_dataset(name: str, dataset: Dataset[Any], said: DeclaredRange) -> Source:
     """Go through a Dataset once for its labels and to check every item; inputs are read again on demand."""
     items = _Items(name, dataset)
     count = items.count()
     labels = []
     first = items.read(0)[0]
+    bounds = said.settle(tuple(first.shape))
     for position in range(count):
         value, label = items.read(position)
         if value.shape != first.shape or value.dtype != first.dtype:

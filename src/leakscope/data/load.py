@@ -44,6 +44,7 @@ def load(
     size: PictureSize | None = None,
     root: Root = None,
     bounds: str | None = None,
+    one_hot: str | None = None,
     allow_code: bool = False,
 ) -> Batch:
     """Load examples of a named set or of the user's own data.
@@ -58,6 +59,7 @@ def load(
         size: Side of the square, or (height, width), to bring the images to; None keeps the native size.
         root: Folder to search instead of the one LEAKSCOPE_DATA names.
         bounds: Range of the user's own inputs: "low,high", or "none" for data without one; [0, 1] unless given.
+        one_hot: Columns of the user's own table that are one-hot, "2-5,6-8", beside those that its file names.
         allow_code: Whether `name` comes from the command line, so that the user's own code may run.
 
     Returns:
@@ -77,19 +79,26 @@ def load(
         raise UsageError(f"unknown split {split!r}.{suggest(split, _SPLITS)}")
     if size is not None:
         size = height_width(size, largest=_LARGEST_SIDE)
-    source = open_set(name, split, size=size, root=root, bounds=bounds, allow_code=allow_code)
+    source = open_set(name, split, size=size, root=root, bounds=bounds, one_hot=one_hot, allow_code=allow_code)
     chosen = select(len(source), indices=indices, count=count, seed=seed)
     return Batch(_resize(source.read(chosen), size), source.targets[chosen], source.bounds)
 
 
-def info(name: str, *, root: Root = None, bounds: str | None = None, allow_code: bool = False) -> SetInfo:
+def info(
+    name: str,
+    *,
+    root: Root = None,
+    bounds: str | None = None,
+    one_hot: str | None = None,
+    allow_code: bool = False,
+) -> SetInfo:
     """Return the facts about a set: classes, channels, size, splits, range and the ways to get it.
 
     The classes of the user's own data are counted; a named set never has fewer than it is known for.
     """
     if is_own(name):
-        return _describe_own(name, open_own(name, "all", bounds=bounds, allow_code=allow_code))
-    _refuse_bounds(name, bounds)
+        return _describe_own(name, open_own(name, "all", bounds=bounds, one_hot=one_hot, allow_code=allow_code))
+    _refuse_bounds(name, bounds, one_hot)
     if is_folder(name):
         classes = int(open_set(name, "all").targets.max()) + 1
         return SetInfo(name, "pictures of your own", num_classes=classes, channels=3, image_size=None)
@@ -125,7 +134,9 @@ def is_folder(name: str) -> bool:
     )
 
 
-def _refuse_bounds(name: str, bounds: str | None) -> None:
+def _refuse_bounds(name: str, bounds: str | None, one_hot: str | None) -> None:
+    if one_hot is not None:
+        raise UsageError(f"{name!r} holds pictures, which have no columns, so --one-hot has no effect; drop it")
     if bounds is not None:
         raise UsageError(f"{name!r} holds pictures, which are in [0, 1], so --bounds {bounds} has no effect; drop it")
 
@@ -145,13 +156,14 @@ def open_set(
     size: PictureSize | None = None,
     root: Root = None,
     bounds: str | None = None,
+    one_hot: str | None = None,
     allow_code: bool = False,
 ) -> Source:
     """Open a set without reading its pixels where the format allows it; arguments as for `load`."""
     if is_own(name):
-        source = open_own(name, split, bounds=bounds, allow_code=allow_code)
+        source = open_own(name, split, bounds=bounds, one_hot=one_hot, allow_code=allow_code)
         return source if size is None else _check_resizable(name, source)
-    _refuse_bounds(name, bounds)
+    _refuse_bounds(name, bounds, one_hot)
     if split == "all":
         return _open_all(name, size=size, root=root)
     if is_folder(name):

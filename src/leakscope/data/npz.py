@@ -16,6 +16,7 @@ from leakscope.data.source import Source, every_fifth, from_arrays
 from leakscope.errors import BadInputError, UsageError
 from leakscope.files.numpy_reader import list_npz, read_npz
 from leakscope.files.opening import follow_links, open_source
+from leakscope.one_hot import Groups
 from leakscope.tasks import Columns
 
 Pair = tuple[str, str]
@@ -62,25 +63,40 @@ def read_pair(path: Path, names: Pair) -> tuple[Tensor, Tensor]:
 
 
 def read_columns(path: Path) -> Columns | None:
-    """The bounds of the columns that a file of a table holds beside its rows; None where it holds none.
+    """The ranges of the columns that a file of a table holds beside its rows; None where it holds none.
 
-    Arrays `low` and `high` have one number a column; `one_hot`, which may be absent, the number of the one-hot group
-    that a column belongs to, −1 for none.
+    Arrays `low` and `high` have one number a column; `one_hot`, which may be absent, is what `read_groups` reads.
     """
-    held = [name for name in ("low", "high", "one_hot") if name in _list(path)]
-    if not {"low", "high"} <= set(held):
+    arrays = _read_rows(path, ("low", "high", "one_hot"))
+    if not {"low", "high"} <= set(arrays):
         return None
-    with open_source(follow_links(path)) as source:
-        arrays = read_npz(source, only=tuple(held), ratio_floor=_RATIO_FLOOR)
-    if any(value.ndim != 1 or len(value) != len(arrays["low"]) for value in arrays.values()):
-        raise BadInputError(f"{path.name}: low, high and one_hot need one number a column, in one row each")
-    groups = arrays["one_hot"].long().tolist() if "one_hot" in arrays else []
-    numbers = sorted({group for group in groups if group >= 0})
-    members = tuple(tuple(place for place, group in enumerate(groups) if group == number) for number in numbers)
     try:
-        return Columns(tuple(arrays["low"].tolist()), tuple(arrays["high"].tolist()), members)
+        return Columns(tuple(arrays["low"].tolist()), tuple(arrays["high"].tolist()), _members(arrays.get("one_hot")))
     except UsageError as error:
         raise BadInputError(f"{path.name}: {error}") from error
+
+
+def read_groups(path: Path) -> Groups:
+    """The one-hot groups that a file names: array `one_hot` has the number of each column's group, −1 for none."""
+    return _members(_read_rows(path, ("low", "high", "one_hot")).get("one_hot"))
+
+
+def _members(numbers: Tensor | None) -> Groups:
+    groups = [] if numbers is None else numbers.long().tolist()
+    known = sorted({group for group in groups if group >= 0})
+    return tuple(tuple(place for place, group in enumerate(groups) if group == number) for number in known)
+
+
+def _read_rows(path: Path, names: tuple[str, ...]) -> dict[str, Tensor]:
+    """Those of some arrays that a file holds: each has one number a column."""
+    held = tuple(name for name in names if name in _list(path))
+    if not held:
+        return {}
+    with open_source(follow_links(path)) as source:
+        arrays = read_npz(source, only=held, ratio_floor=_RATIO_FLOOR)
+    if any(value.ndim != 1 for value in arrays.values()) or len({len(value) for value in arrays.values()}) > 1:
+        raise BadInputError(f"{path.name}: low, high and one_hot need one number a column, in one row each")
+    return arrays
 
 
 def _list(path: Path) -> list[str]:

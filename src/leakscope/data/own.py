@@ -6,7 +6,6 @@ attack computes. Data without a split of its own are all test examples, as with 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,12 +16,12 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from leakscope.data.examples import UNIT, Bounds, arrange_pictures, from_numpy, open_arrays, open_dataset
-from leakscope.data.npz import list_own_parts, read_columns, read_pair
+from leakscope.data.examples import arrange_pictures, from_numpy, open_arrays, open_dataset
+from leakscope.data.npz import list_own_parts, read_columns, read_groups, read_pair
+from leakscope.data.ranges import DeclaredRange
 from leakscope.data.sets import FOLDER_PREFIX
 from leakscope.data.source import Source, join
 from leakscope.errors import MissingDataError, UsageError
-from leakscope.tasks import Columns
 from leakscope.types import Batch
 from leakscope.user_code import call, import_function, is_code
 
@@ -39,43 +38,20 @@ def is_own(name: str) -> bool:
     return not name.startswith(FOLDER_PREFIX) and (name.lower().endswith(_NPZ) or is_code(name))
 
 
-def parse_bounds(text: str) -> Bounds:
-    """The range that an option names: "none" for data without one, "low,high", or "low,high;low,high" by column.
-
-    Example:
-        >>> parse_bounds("-1,1")
-        (-1.0, 1.0)
-    """
-    if text.strip().lower() == "none":
-        return None
-    if ";" in text:
-        pairs = [_pair(part, text) for part in text.split(";")]
-        return Columns(tuple(low for low, _high in pairs), tuple(high for _low, high in pairs))
-    return _pair(text, text)
-
-
-def _pair(part: str, text: str) -> tuple[float, float]:
-    try:
-        low, high = (float(number) for number in part.split(","))
-    except ValueError:
-        raise UsageError(
-            f"--bounds must be 'none', two numbers as in '-1,1', or two for each column as in '18,90;0,1', got {text!r}"
-        ) from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise UsageError(f"--bounds must be two finite numbers, the lower first, got {text!r}")
-    return low, high
-
-
-def open_own(name: str, split: str, *, bounds: str | None = None, allow_code: bool = False) -> Source:
+def open_own(
+    name: str, split: str, *, bounds: str | None = None, one_hot: str | None = None, allow_code: bool = False
+) -> Source:
     """Open one split, or "all", of the user's own data.
 
     Args:
         name: Path of an .npz file, or `package.module:function`.
         split: "train", "test" or "all".
         bounds: Range of the inputs as `parse_bounds` reads it; [0, 1], or a Batch's own, unless given.
+        one_hot: Columns of a table that are one-hot as `parse_one_hot` reads them, beside those that the data name.
         allow_code: Whether `name` comes from the command line, so that the user's own code may run.
     """
-    parts, open_part = _open_file(name, bounds) if name.lower().endswith(_NPZ) else _call(name, bounds, allow_code)
+    said = DeclaredRange(bounds, one_hot)
+    parts, open_part = _open_file(name, said) if name.lower().endswith(_NPZ) else _call(name, said, allow_code)
     if split == "all":
         opened = [open_part(part) for part in _SPLITS if part in parts]
         return opened[0] if len(opened) == 1 else join(*opened)
@@ -87,14 +63,15 @@ def open_own(name: str, split: str, *, bounds: str | None = None, allow_code: bo
     return open_part(split)
 
 
-def _open_file(name: str, bounds: str | None) -> tuple[list[str], Callable[[str], Source]]:
+def _open_file(name: str, said: DeclaredRange) -> tuple[list[str], Callable[[str], Source]]:
     path = Path(name).expanduser()
     pairs = list_own_parts(path)
 
     def open_part(part: str) -> Source:
         inputs, targets = read_pair(path, pairs[part])
-        chosen = read_columns(path) if bounds is None else None
-        return open_arrays(path.name, arrange_pictures(path.name, inputs), targets, chosen or _range(bounds))
+        inputs = arrange_pictures(path.name, inputs)
+        range_ = said.settle(tuple(inputs.shape[1:]), held=read_columns(path), groups=read_groups(path))
+        return open_arrays(path.name, inputs, targets, range_)
 
     return list(pairs), open_part
 
@@ -112,13 +89,22 @@ class _Returned:
 _returned: dict[str, _Returned] = {}
 
 
-def _call(name: str, bounds: str | None, allow_code: bool) -> tuple[list[str], Callable[[str], Source]]:
+def _call(name: str, said: DeclaredRange, allow_code: bool) -> tuple[list[str], Callable[[str], Source]]:
+    returned = _call_once(name, allow_code)
+    return list(returned.parts), lambda part: _open_part(returned, part, said)
+
+
+def call_own(name: str, *, allow_code: bool) -> Mapping[str, Any]:
+    """What a function of the user's returned, by split, unchecked."""
+    return _call_once(name, allow_code).parts
+
+
+def _call_once(name: str, allow_code: bool) -> _Returned:
     function = import_function(name, allow_code=allow_code, expected=_EXPECTED)
     if name not in _returned or _returned[name].function is not function:
         value = call(name, function, expected=_EXPECTED)
         _returned[name] = _Returned(name, function, _split(name, value))
-    returned = _returned[name]
-    return list(returned.parts), lambda part: _open_part(returned, part, bounds)
+    return _returned[name]
 
 
 def _split(name: str, value: object) -> Mapping[str, Any]:
@@ -131,24 +117,23 @@ def _split(name: str, value: object) -> Mapping[str, Any]:
 
 # A Dataset is gone through once for its labels, which may take long.
 @lru_cache(maxsize=8)
-def _open_part(returned: _Returned, part: str, bounds: str | None) -> Source:
+def _open_part(returned: _Returned, part: str, said: DeclaredRange) -> Source:
     name, value = returned.name, returned.parts[part]
     if isinstance(value, Batch):
-        if bounds is not None and parse_bounds(bounds) != value.bounds:
-            raise UsageError(f"{name!r} returns a Batch, whose bounds are {value.bounds}; drop --bounds {bounds}")
+        if said.is_given and said.settle(tuple(value.inputs.shape[1:])) != value.bounds:
+            options = " ".join(
+                f"--{option} {text}" for option, text in (("bounds", said.bounds), ("one-hot", said.one_hot)) if text
+            )
+            raise UsageError(f"{name!r} returns a Batch, whose bounds are {value.bounds}; drop {options}")
         return open_arrays(name, value.inputs, value.targets, value.bounds)
     if isinstance(value, Dataset) and not isinstance(value, IterableDataset):
-        return open_dataset(name, value, _range(bounds))
+        return open_dataset(name, value, said)
     if isinstance(value, tuple | list) and len(value) == 2:
         inputs, targets = value
         if isinstance(inputs, np.ndarray) and isinstance(targets, np.ndarray):
-            return open_arrays(name, *from_numpy(name, inputs, targets), _range(bounds))
+            inputs, targets = from_numpy(name, inputs, targets)
         if isinstance(inputs, Tensor) and isinstance(targets, Tensor):
-            return open_arrays(name, inputs, targets, _range(bounds))
+            return open_arrays(name, inputs, targets, said.settle(tuple(inputs.shape[1:])))
     kinds = [type(item).__name__ for item in value] if isinstance(value, tuple | list) else []
     came = f"{type(value).__name__} of {', '.join(kinds[:3])}" if kinds else type(value).__name__
     raise UsageError(f"{name!r} returned a {came}; expected {_EXPECTED}")
-
-
-def _range(bounds: str | None) -> Bounds:
-    return UNIT if bounds is None else parse_bounds(bounds)

@@ -15,7 +15,9 @@ def score_tokens(rec: Reconstruction, truth: Batch) -> Scores:
     """Recall and precision of a recovered set of tokens, one value per private text.
 
     `token_recall` is the share of a text's different tokens that are in the set; `token_precision` the share of the set
-    that occurs in any of the texts, the same for all of them: a set belongs to the whole update.
+    that occurs in any of the texts, the same for all of them: a set belongs to the whole update. Where targets are
+    tokens themselves, one for every place, they are private text as well: `target_recall` is the share of them that is
+    in the set, and a label is right where all of a text's are.
     """
     if rec.tokens is None:
         raise BadInputError(
@@ -24,14 +26,17 @@ def score_tokens(rec: Reconstruction, truth: Batch) -> Scores:
         )
     found = rec.tokens.to(truth.inputs.device)
     recall = [torch.isin(text.unique(), found).double().mean() for text in truth.inputs]
-    right = torch.isin(found, truth.inputs).double()
+    wanted = _predicted(truth)
+    right = torch.isin(found, torch.cat([truth.inputs.flatten(), *wanted])).double()
+    shares = torch.tensor([float(torch.isin(one, found).double().mean()) for one in wanted], device=found.device)
     precision = right.mean() if len(found) else torch.zeros((), dtype=torch.float64, device=found.device)
     return Scores(
         metrics={
             "token_recall": torch.stack(recall).float(),
             "token_precision": precision.float().expand(len(truth)).clone(),
+            **({"target_recall": shares} if wanted else {}),
         },
-        label_correct=_labels(rec, truth),
+        label_correct=shares == 1 if wanted else _labels(rec, truth),
         assignment=torch.arange(len(truth), device=truth.inputs.device),
     )
 
@@ -42,9 +47,17 @@ def guess_tokens(truth: Batch, vocabulary: int) -> Tensor:
     return torch.full((len(truth),), min(1.0, different / vocabulary), device=truth.inputs.device)
 
 
+def _predicted(truth: Batch) -> list[Tensor]:
+    """The different tokens that each text has to be completed with; none where targets are labels of texts."""
+    if truth.targets.is_floating_point() or truth.targets.ndim < 2:
+        return []
+    # Places that do not count have a negative target.
+    return [one[one >= 0].unique() for one in truth.targets]
+
+
 def _labels(rec: Reconstruction, truth: Batch) -> Tensor:
     """Whether a label is among those that were read, each of which counts once."""
-    if rec.targets is None or rec.targets.shape[1:] != truth.targets.shape[1:] or truth.targets.ndim != 1:
+    if rec.targets is None or rec.targets.ndim != 1 or truth.targets.ndim != 1:
         return torch.zeros(len(truth), dtype=torch.bool, device=truth.inputs.device)
     left = Counter(rec.targets.tolist())
     correct = []

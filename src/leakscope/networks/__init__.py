@@ -15,7 +15,8 @@ from leakscope.networks.layers import (
     normalisation_constants,
 )
 from leakscope.networks.settle import Settled, check_output, noise_inputs, settle, tokens_refused
-from leakscope.networks.tokens import TokenLayer, find_token_layer, noise_tokens
+from leakscope.networks.skips import is_residual_with_stored_statistics
+from leakscope.networks.tokens import TokenLayer, find_token_layer, noise_tokens, usual_task
 
 __all__ = [
     "InputNormalisation",
@@ -32,6 +33,7 @@ __all__ = [
     "find_token_layer",
     "freeze",
     "is_normalisation",
+    "is_residual_with_stored_statistics",
     "noise_inputs",
     "noise_tokens",
     "norm_layers",
@@ -44,4 +46,5 @@ __all__ = [
     "take_apart",
     "tokens_refused",
     "trace",
+    "usual_task",
 ]

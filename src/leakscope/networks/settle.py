@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from leakscope.errors import BadInputError, UnsuitableError
 from leakscope.networks.forward import run
 from leakscope.networks.freeze import copy_network
-from leakscope.networks.tokens import find_token_layer, noise_tokens
+from leakscope.networks.tokens import find_token_layer, noise_tokens, usual_task
 from leakscope.tasks import Classification, Task
 
 # Instance normalisation, too, computes something else in training mode, and nothing random.
@@ -48,7 +48,7 @@ def settle(frozen: nn.Module, input_shape: tuple[int, ...], *, task: Task | None
     is what the attacker runs; where it does, the attacker fixes a draw of its own. `frozen` is
     not modified: it is copied where something must change.
     """
-    task = task or Classification()
+    task = task or usual_task(frozen, input_shape)
     model, notes = _in_single_precision(frozen)
     outputs, steady = _probe_twice(model, input_shape, task)
     if steady:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leakscope.networks.forward import run
+from leakscope.tasks import Classification, NextToken, Task, unwrap
 
 _FORWARD_ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 
@@ -55,6 +56,23 @@ def find_token_layer(model: nn.Module, input_shape: tuple[int, ...]) -> TokenLay
     layer = found[receiving[0]]
     names = [name for name, value in model.named_parameters(remove_duplicate=False) if value is layer.weight]
     return TokenLayer(names[0], layer, len(names) > 1)
+
+
+def usual_task(model: nn.Module, input_shape: tuple[int, ...]) -> Task:
+    """What a network is taken to be for where nobody says it.
+
+    It predicts tokens where it takes tokens and has scores [n, length, words]; any other tells classes apart.
+    """
+    tokens = find_token_layer(model, input_shape)
+    if tokens is None or len(input_shape) != 1:
+        return Classification()
+    try:
+        with torch.no_grad():
+            scores = unwrap(run(model, noise_tokens(tokens.layer, (2, *input_shape)), seed=0))
+    except _FORWARD_ERRORS:
+        return Classification()
+    by_place = isinstance(scores, Tensor) and scores.ndim == 3 and scores.shape[:2] == (2, *input_shape)
+    return NextToken() if by_place else Classification()
 
 
 def noise_tokens(layer: nn.Embedding, shape: tuple[int, ...], *, seed: int = 0) -> Tensor:

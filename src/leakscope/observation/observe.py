@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from leakscope.errors import BadInputError, UsageError
-from leakscope.networks import Settled, find_head, find_token_layer, freeze, noise_inputs, settle, tokens_refused
+from leakscope.networks import (
+    Settled,
+    find_head,
+    find_token_layer,
+    freeze,
+    noise_inputs,
+    settle,
+    tokens_refused,
+    usual_task,
+)
 from leakscope.observation.checks import as_precise, check_fits, check_not_zero, not_shared
 from leakscope.observation.consistency import contradictions, suspicions
 from leakscope.observation.scenario import Scenario, get_scenario
@@ -50,8 +59,9 @@ def observe(
         input_shape: shape of one input, where `truth` is not at hand.
         num_classes: outputs of the network, where they are not one for each class.
         loss: what the client trained with, by default the task's; takes scores and targets.
-        task: what the network is for, by default classification with `loss`. A loss of one's own is not known to be
-            cross-entropy: `Classification(loss=…, cross_entropy=True)` says that it is.
+        task: what the network is for, by default classification with `loss`, or `tasks.NextToken` where tokens go in
+            and scores [n, length, words] come out. A loss of one's own is not known to be cross-entropy:
+            `Classification(loss=…, cross_entropy=True)` says that it is.
         order: positions of the examples of every local step; kept where the scenario grants the order of labels.
     """
     # A hardened network is declared above this module, so it is told apart by what it is not.
@@ -89,8 +99,8 @@ def observe_many(
     notes: tuple[str, ...] = (),
 ) -> list[Observation]:
     """Observations of several victims of one already frozen model, which they share."""
-    problem = _task(task, loss)
     shape = _input_shape(input_shape, truths[0])
+    problem = _task(task or usual_task(frozen, shape), loss)
     problem.check_input_shape(shape)
     settled = settle(frozen, shape, task=problem)
     readable = [_readable(update, frozen) for update in updates]
@@ -131,9 +141,8 @@ class _Common:
     notes: tuple[str, ...]
 
 
-def _task(task: Task | None, loss: Loss | None) -> Task:
-    """The task as declared; the loss that the client trained with is part of a classification."""
-    task = task or Classification()
+def _task(task: Task, loss: Loss | None) -> Task:
+    """The task; the loss that the client trained with is part of a classification."""
     return replace(task, loss=loss) if loss is not None and isinstance(task, Classification) else task
 
 

@@ -135,6 +135,11 @@ def _headline(summary: Summary, chosen: Option | None, *, tested: int, leaks: bo
     decided = gate(summary.cells, summary.threshold_psnr, self_check=summary.self_check)
     if summary.self_check is not None and not summary.self_check.passed:
         return "Repair the installation first: the self-check failed, so this run recommends nothing.", None
+    if any(cell.column("token_recall") for cell in summary.cells):
+        return (
+            "Tokens were looked for in the embedding's rows, and no defence is recommended for them here. Leave the "
+            "embedding out of what is shared, or attack updates under a defence and compare the recall."
+        ), None
     if not any(cell.column("psnr") for cell in summary.cells) and any(cell.status == "ok" for cell in summary.cells):
         return "Nothing was graded. Give the true examples to see whether these updates need a defence.", None
     if not leaks and not cells_to_judge(summary.cells).above(summary.threshold_psnr):

@@ -5,7 +5,7 @@ from __future__ import annotations
 # Status → what it means for a reader. Only "ok" can show that something is safe.
 MEANINGS = {
     "ok": "The attack finished and its result explains the update.",
-    "no score": "The attack finished, but what it returned could not be scored.",
+    "no score": "The attack finished; what it returned has no score in decibels.",
     "unexplained": "What was rebuilt explains the update no better than an unrelated example, or the update is not "
     "what it was declared to be. It shows no protection.",
     "unfinished": "The attack was stopped while it still got closer. It shows no protection; give it more steps.",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from leakscope.report.evidence import NO_DEFENCE, DefenceEvidence, Example, Group, group
 from leakscope.report.grades import GRADES, RECOGNISABLE
-from leakscope.report.schema import CellRecord, SelfCheck
+from leakscope.report.schema import CellRecord, Score, SelfCheck
 from leakscope.results import GUESS, PRIOR, PUBLIC
 from leakscope.types import LocalTraining
 
@@ -69,8 +69,27 @@ def remarks(cell: CellRecord) -> list[str]:
     rounds = [plural(cell.rounds, "round")] if cell.rounds > 1 else []
     found = _trained_psnr(cell)
     trained = [] if found is None else [f"worst {decibel(found)} against what was trained on"]
+    read = [words] if (words := tokens_words(cell)) else []
     weak = [words] if cell.status in _DOUBTFUL and (words := fit_words(cell)) else []
-    return [*([", ".join(server + rounds)] if server or rounds else []), *trained, *weak]
+    return [*([", ".join(server + rounds)] if server or rounds else []), *trained, *read, *weak]
+
+
+def tokens_words(record: CellRecord) -> str:
+    """How much of the worst text was found, how much of what was found is right, and what chance finds; "" for none."""
+    recall, precision = (numbers_in(record.column(name)) for name in ("token_recall", "token_precision"))
+    if not recall or not precision:
+        return ""
+    parts = [f"{100 * max(recall):.0f} % of the tokens of the worst text", f"precision {100 * max(precision):.0f} %"]
+    targets = numbers_in(record.column("target_recall"))
+    parts += [f"{100 * max(targets):.0f} % of the tokens to be predicted"] if targets else []
+    chance = numbers_in(value for values in record.baselines.values() for value in values)
+    parts += [f"as many drawn blindly {100 * max(chance):.0f} %"] if chance else []
+    return ", ".join(parts)
+
+
+def numbers_in(values: Iterable[Score]) -> list[float]:
+    """The values that are numbers."""
+    return [float(value) for value in values if value is not None]
 
 
 def _trained_psnr(cell: CellRecord) -> float | None:

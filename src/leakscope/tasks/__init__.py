@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from leakscope.tasks.classification import Binary, Classification, is_mean_cross_entropy
 from leakscope.tasks.columns import Columns
+from leakscope.tasks.next_token import NextToken
 from leakscope.tasks.tabular import Tabular
 from leakscope.tasks.task import OutputLoss, Task, TaskLoss, check_labels, unwrap
 from leakscope.tasks.text import CTCText
@@ -17,6 +18,7 @@ __all__ = [
     "CTCText",
     "Classification",
     "Columns",
+    "NextToken",
     "OutputLoss",
     "Tabular",
     "Task",
