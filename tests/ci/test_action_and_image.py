@@ -31,6 +31,20 @@ def test_every_input_is_used_and_none_is_written_into_a_script() -> None:
     assert ACTION["outputs"]["exit-code"]["value"] == "${{ steps.audit.outputs.exit-code }}"
 
 
+def test_the_job_that_tries_the_action_uses_its_inputs_and_expects_what_they_give() -> None:
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["action"]
+    (used,) = (step for step in job["steps"] if step.get("uses") == "./")
+    assert set(used["with"]) <= set(ACTION["inputs"])
+    required = {name for name, field in ACTION["inputs"].items() if field.get("required")}
+    assert required <= set(used["with"])
+    assert used["continue-on-error"], "else the step that looks at the exit code never runs"
+    config = yaml.safe_load((ROOT / used["with"]["config"]).read_text())
+    gate = used["with"].get("fail-above", config.get("fail_above"))
+    expected = int(re.search(r"exit-code \}\}\" = (\d)", job["steps"][-1]["run"])[1])
+    # A leak exits with 1 only where there is a gate, and an example of a network without defence leaks.
+    assert (expected, gate is not None) == (1, True)
+
+
 def _tool(folder: Path, name: str, script: str) -> None:
     path = folder / name
     path.write_text(f"#!/bin/bash\n{script}\n")
