@@ -20,8 +20,9 @@ from leakscope.audits.update_files import (
     summarise_updates,
 )
 from leakscope.cli.result_folder import RESULT, result_folder, save_inputs
+from leakscope.cli.time_limit import time_limit
 from leakscope.cli.update_folder import Declaration, TrueExamples
-from leakscope.errors import BadInputError, KnowledgeError, UnsuitableError
+from leakscope.errors import BadInputError, InconclusiveError, KnowledgeError, UnsuitableError
 from leakscope.report import CellRecord, Summary, write_report
 from leakscope.report.evidence import group
 from leakscope.report.render import render
@@ -42,7 +43,7 @@ class AttackedFile:
 
 @dataclass(frozen=True)
 class AttackRun:
-    """One attack on all the files of a command."""
+    """One attack on all the files of a command; `seconds` is the longest time of one, 0 for any."""
 
     attack: Attack
     declared: Declaration
@@ -51,6 +52,7 @@ class AttackRun:
     seed: int
     is_folder: bool
     command: str = ""
+    seconds: float = 0.0
 
     def write(self, paths: list[Path], out: Path, *, fail_above: float | None, show_images: bool) -> dict[str, Any]:
         """Attack every file and write what was found; the folder is changed only when all is written."""
@@ -73,18 +75,19 @@ class AttackRun:
     def _attack(self, path: Path, folder: Path, *, prefix: str) -> AttackedFile:
         """Attack one file; in a folder, one that is bad or refused does not stop the others."""
         try:
-            return self._attack_one(path, folder, prefix=prefix)
-        except (BadInputError, UnsuitableError, KnowledgeError) as error:
+            with time_limit(self.seconds, path.name):
+                return self._attack_one(path, folder, prefix=prefix)
+        except (BadInputError, UnsuitableError, KnowledgeError, InconclusiveError) as error:
             if not self.is_folder:
                 raise
-            is_bad = isinstance(error, BadInputError)
+            is_bad, is_late = isinstance(error, BadInputError), isinstance(error, InconclusiveError)
             record = record_failure(
                 path.name,
                 model=self.model,
                 scenario=self.declared.scenario,
                 attack=self.attack.name,
                 seed=self.seed,
-                status="error" if is_bad else "refused",
+                status="error" if is_bad else "timeout" if is_late else "refused",
                 error=str(error),
             )
             entry = {"file": path.name, "status": record.status, "error": str(error), "images": [], "inputs": None}

@@ -6,7 +6,6 @@ attack computes. Data without a split of its own are all test examples, as with 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +21,7 @@ from leakscope.data.npz import list_own_parts, read_columns, read_pair
 from leakscope.data.sets import FOLDER_PREFIX
 from leakscope.data.source import Source, join
 from leakscope.errors import MissingDataError, UsageError
+from leakscope.input_values import read_ranges
 from leakscope.tasks import Columns
 from leakscope.types import Batch
 from leakscope.user_code import call, import_function, is_code
@@ -46,24 +46,10 @@ def parse_bounds(text: str) -> Bounds:
         >>> parse_bounds("-1,1")
         (-1.0, 1.0)
     """
-    if text.strip().lower() == "none":
-        return None
-    if ";" in text:
-        pairs = [_pair(part, text) for part in text.split(";")]
-        return Columns(tuple(low for low, _high in pairs), tuple(high for _low, high in pairs))
-    return _pair(text, text)
-
-
-def _pair(part: str, text: str) -> tuple[float, float]:
-    try:
-        low, high = (float(number) for number in part.split(","))
-    except ValueError:
-        raise UsageError(
-            f"--bounds must be 'none', two numbers as in '-1,1', or two for each column as in '18,90;0,1', got {text!r}"
-        ) from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise UsageError(f"--bounds must be two finite numbers, the lower first, got {text!r}")
-    return low, high
+    pairs = read_ranges(text)
+    if pairs is None or len(pairs) == 1:
+        return None if pairs is None else pairs[0]
+    return Columns(tuple(low for low, _high in pairs), tuple(high for _low, high in pairs))
 
 
 def open_own(name: str, split: str, *, bounds: str | None = None, allow_code: bool = False) -> Source:
