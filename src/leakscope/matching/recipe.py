@@ -230,7 +230,7 @@ class GradientMatching(Attack):
     def _pick(self, outcome: Outcome, victim: int, seen: Observation) -> Found:
         """The best of a victim's starts, and whether it is evidence."""
         count = self._count(seen)
-        said = (*seen.notes, *self.recipe.labels.describe(seen, count))
+        said = (*seen.notes, *self.recipe.labels.describe(seen, count), *self.recipe.replay.describe(seen))
         found = best_group(outcome, range(victim * self.restarts, (victim + 1) * self.restarts), said)
         nothing = distance_of_zero(*self._measure(seen))
         status, remarks = judge(seen, found.reconstruction, assumed=count, nothing=nothing)
