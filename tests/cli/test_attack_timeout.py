@@ -20,12 +20,14 @@ ENDLESS = ("--attack", "inverting-gradients:steps=1000000")
 def updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = ls.models.build("mlp", in_channels=1, image_size=8)
-    for place in range(2):
-        path = Path("folder") / f"u{place}.safetensors"
-        path.parent.mkdir(exist_ok=True)
-        ls.save_update(path, ls.share(model, ls.data.load("digits", indices=[place])))
+    shared = [ls.share(model, ls.data.load("digits", indices=[place])) for place in range(2)]
+    Path("folder").mkdir()
+    for place, update in enumerate(shared):
+        ls.save_update(f"folder/u{place}.safetensors", update)
     local = ls.LocalTraining(1e-4, 5000, 1)
-    ls.save_update("many.safetensors", ls.SharedUpdate("delta", ls.load_update(path).tensors, 1, local))
+    ls.save_update(
+        "many.safetensors", ls.SharedUpdate("delta", ls.load_update("folder/u0.safetensors").tensors, 1, local)
+    )
 
 
 def test_an_attack_without_end_is_ended(command: Command) -> None:
