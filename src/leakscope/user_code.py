@@ -32,7 +32,10 @@ def check_findable(name: str) -> None:
     try:
         # The working folder counts, as it does when the function is imported.
         folder = importlib.machinery.PathFinder.find_spec(package, [os.getcwd()])
-        found = package in sys.modules or folder is not None or importlib.util.find_spec(package) is not None
+        # What has no name is told by the import itself.
+        found = (
+            not package or package in sys.modules or folder is not None or importlib.util.find_spec(package) is not None
+        )
     except (ImportError, ValueError):
         found = False
     if not found:
