@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -125,12 +129,68 @@ def _peak() -> int:
 
 
 def test_too_many_steps_are_not_simulated():
+    seen = _delta_of(MOST_SIMULATED_STEPS + 1)
+    with pytest.raises(UnsuitableError, match="1,001 local steps cannot be simulated for each prediction"):
+        ls.get_attack("inverting-gradients", steps=2, replay="simulate").reconstruct(seen)
+
+
+def _delta_of(steps):
     model, batch = dense(), batch_of([0, 1])
-    local = LocalTraining(1e-6, MOST_SIMULATED_STEPS + 1, 2)
+    local = LocalTraining(1e-6, steps, 2)
     update = SharedUpdate("delta", shared(model, batch).tensors, 2, local)
-    seen = observe(model, update, scenario="C", input_shape=(1, 6, 6))
-    with pytest.raises(UnsuitableError, match="10,001 local steps cannot be simulated for each prediction"):
-        ls.get_attack("dlg-adam", steps=2).reconstruct(seen)
+    return observe(model, update, scenario="A", input_shape=(1, 6, 6), targets=batch.targets)
+
+
+def test_as_many_steps_as_are_simulated_end_soon_and_fit():
+    before = _peak()
+    found = ls.get_attack("inverting-gradients", steps=2).reconstruct(_delta_of(MOST_SIMULATED_STEPS))
+    assert not any("too many to simulate" in note for note in found.notes)
+    # `quick` sees to the time.
+    assert _peak() - before < 400 * 2**20
+
+
+def test_more_steps_are_compared_with_one_gradient_where_the_attack_may_choose():
+    found = ls.get_attack("inverting-gradients", steps=2).reconstruct(_delta_of(MOST_SIMULATED_STEPS + 1))
+    assert "1,001 local steps are too many to simulate: compared with one gradient of all examples" in found.notes
+
+
+def test_a_simulation_that_needs_more_than_the_budget_is_refused(monkeypatch):
+    seen = _delta_of(200)
+    monkeypatch.setenv("LEAKSCOPE_BUDGET_MB", "5")
+    with pytest.raises(UnsuitableError, match=r"200 local steps of this network need [\d,]+ bytes .* --budget-mb"):
+        ls.get_attack("inverting-gradients", steps=2).reconstruct(seen)
+    monkeypatch.setenv("LEAKSCOPE_BUDGET_MB", "100")
+    ls.get_attack("inverting-gradients", steps=2).reconstruct(seen)
+
+
+@pytest.mark.parametrize(("name", "steps"), [("dense", 600), ("mlp", 300)])
+def test_what_a_simulated_step_is_said_to_need_is_about_what_it_takes(name, steps):
+    program = f"""
+import resource, torch, leakscope as ls
+from leakscope.steps.local import measure_step_bytes, replay_local
+from tiny import dense
+model = dense().float() if {name!r} == "dense" else ls.models.build("mlp", in_channels=1, image_size=6)
+inputs, targets = torch.rand(2, 1, 6, 6, requires_grad=True), torch.tensor([0, 1])
+def simulate(count):
+    local = ls.LocalTraining(1e-4, count, 2)
+    loss = torch.nn.functional.cross_entropy
+    return replay_local(model, dict(model.named_parameters()), inputs, targets, local=local, loss=loss)
+said = measure_step_bytes(simulate)
+held = lambda: int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+before = held()
+kept = simulate({steps})
+print(said * {steps} / (held() - before))
+"""
+    folders = [str(Path(ls.__file__).parents[1]), str(Path(__file__).parent)]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert 0.5 < float(done.stdout) < 2.5
 
 
 def _one_by_one(expected, count, least):

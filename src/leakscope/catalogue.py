@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from leakscope.errors import UsageError, suggest
+from leakscope.errors import BadInputError, MissingDataError, UsageError, suggest
+from leakscope.option_ranges import check_attack_option, check_defence_option
 from leakscope.user_code import is_code
 
 # Name: where the function is, below `leakscope.attacks` and `leakscope.defences`.
@@ -116,6 +117,26 @@ def check_data(name: str) -> None:
         raise UsageError(explain_unknown_data(name))
 
 
+def check_data_exist(name: str) -> None:
+    """Refuse a path of data that leads nowhere; what a name stands for elsewhere is not looked for."""
+    if name in DATA_SETS or is_data_code(name):
+        return
+    if name.startswith(FOLDER_PREFIX) or not name.lower().endswith(_NPZ):
+        find_folder(name)
+    elif not os.path.lexists(os.path.expanduser(name)):
+        raise BadInputError(f"{name!r}: no such file; check the path")
+
+
+def find_folder(name: str) -> Path:
+    """The folder of pictures that `name` stands for."""
+    folder = Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
+    if not os.path.isdir(folder):
+        raise MissingDataError(
+            f"{str(folder)!r} is not a folder; give the path of a folder of pictures or of an .npz file"
+        )
+    return folder
+
+
 def explain_unknown_data(name: str) -> str:
     """What to do about data that nobody knows."""
     return (
@@ -140,7 +161,7 @@ def check_spec(kind: str, spec: str) -> None:
 
 
 def check_options(kind: str, name: str, options: dict[str, Any]) -> None:
-    """Refuse a name that is not there, and an option that it does not have."""
+    """Refuse a name that is not there, an option that it does not have, and a number that is outside its range."""
     if name not in TABLES[kind]:
         raise UsageError(f"unknown {kind} {name!r}.{suggest(name, TABLES[kind])}")
     known = declared_options(kind, name)
@@ -148,6 +169,11 @@ def check_options(kind: str, name: str, options: dict[str, Any]) -> None:
         if option not in known:
             told = suggest(option, known) if known else " It has none."
             raise UsageError(f"{kind} {name!r} has no option {option!r}.{told}")
+    check = check_attack_option if kind == "attack" else check_defence_option
+    for option, value in options.items():
+        # The default says what is used instead.
+        if value is not None or known[option] != "None":
+            check(name, option, value)
 
 
 def refuse_non_finite(where: str, value: Any) -> None:

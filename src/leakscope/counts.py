@@ -15,8 +15,9 @@ MOST_STEPS = 100_000
 MOST_EXAMPLES = 10**9
 # Positions in all local steps together; as Python numbers they take about 400 MB.
 MOST_POSITIONS = 10_000_000
-# Local steps that an attack simulates to predict one update; it does so at each of its own steps.
-MOST_SIMULATED_STEPS = 10_000
+# Local steps that an attack simulates to predict one update; it does so at each of its own steps, and a thousand take
+# seconds on the smallest networks.
+MOST_SIMULATED_STEPS = 1_000
 # Labels that are read off an update.
 MOST_LABELS = 1_000_000
 # Numbers in one reconstruction: 1 GB in single precision, and an optimiser keeps several of that size.

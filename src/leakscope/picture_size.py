@@ -6,6 +6,8 @@ from leakscope.errors import UsageError
 
 # Side of a square picture, or (height, width).
 PictureSize = int | tuple[int, int]
+# Side of the largest that data are brought to, and that a reference network takes.
+LARGEST_SIDE = 4096
 
 
 def height_width(size: PictureSize, *, label: str = "size", largest: int | None = None) -> tuple[int, int]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.machinery
+import importlib.util
 import os
 import sys
 import traceback
@@ -22,6 +24,25 @@ def is_code(name: str) -> bool:
     """Whether `name` has the form `package.module:function`; a path never has it."""
     module, colon, function = name.partition(":")
     return bool(colon) and not any(sign in module + function for sign in ("/", "\\")) and not os.path.exists(name)
+
+
+def check_findable(name: str) -> None:
+    """Refuse `package.module:function` whose package is nowhere, without importing anything."""
+    package = name.partition(":")[0].partition(".")[0]
+    try:
+        # The working folder counts, as it does when the function is imported.
+        folder = importlib.machinery.PathFinder.find_spec(package, [os.getcwd()])
+        # What has no name is told by the import itself.
+        found = (
+            not package or package in sys.modules or folder is not None or importlib.util.find_spec(package) is not None
+        )
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise UsageError(
+            f"cannot import {name!r}: ModuleNotFoundError: No module named {package!r}; expected "
+            "package.module:function, importable from the working folder"
+        )
 
 
 def import_function(name: str, *, allow_code: bool, expected: str) -> Callable[[], Any]:

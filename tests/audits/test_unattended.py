@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from frozen_worker import FROZEN, execute_and_freeze
 
 from leakscope.audits import parse_config, run_campaign
 from leakscope.audits import run as run_module
 from leakscope.audits.limits import choose_limits, default_memory_mb
+from leakscope.cli import main
 from leakscope.errors import UsageError
 from leakscope.files import atomic, private_folder
 from leakscope.runner import Event, EventKind
@@ -93,6 +98,102 @@ def test_a_signal_leaves_summary_and_report(
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
     monkeypatch.undo()
     assert run_campaign(parse_config(SMALL), tmp_path / "run", quiet=True).exit_code != code
+
+
+def test_a_cell_without_result_says_whether_it_had_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop_at_once(event: Event) -> None:
+        if event.kind is EventKind.START and event.done == 1:
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+
+    _listen(monkeypatch, stop_at_once)
+    config = parse_config({**SMALL, "attacks": ["fc-inversion", "inverting-gradients:steps=100000"], "seeds": [0]})
+    found = run_campaign(config, tmp_path / "run", quiet=True)
+    assert found.exit_code == 130
+    stored = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [(cell["status"], cell["error"]) for cell in stored["cells"]] == [
+        ("ok", None),
+        ("not-run", "interrupted before it ended"),
+    ]
+
+
+def test_cells_that_never_began_are_called_so_by_every_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop_after_this(event: Event) -> None:
+        if event.kind is EventKind.START and event.done == 0:
+            signal.raise_signal(signal.SIGINT)
+
+    _listen(monkeypatch, stop_after_this)
+    (tmp_path / "c.yaml").write_text(json.dumps(SMALL))
+    junit = tmp_path / "junit.xml"
+    words = ["audit", "--config", tmp_path / "c.yaml", "--out", tmp_path / "run", "--junit", junit, "--quiet"]
+    monkeypatch.setattr("sys.argv", ["leakscope", *map(str, words)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 130
+    cells = json.loads((tmp_path / "run" / "summary.json").read_text())["cells"]
+    assert [cell["status"] for cell in cells] == ["ok", "not-run", "not-run"]
+    assert {cell["error"] for cell in cells[1:]} == {"interrupted before it ran"}
+    assert junit.read_text().count("not-run: interrupted before it ran") == 2
+    told = capsys.readouterr()
+    assert "1 of 3 cells ok, 2 not run" in told.out
+    assert "the same command continues: leakscope audit" in told.err
+    assert "not-run" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("presses", "status"), [(1, "timeout"), (2, "not-run")])
+def test_ctrl_c_ends_a_run_whose_worker_is_frozen_in_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, presses: int, status: str
+) -> None:
+    note = tmp_path / "frozen"
+    monkeypatch.setenv(FROZEN, str(note))
+    monkeypatch.setattr(run_module, "execute", execute_and_freeze)
+    # Pressed once, the answer is given so long to go on; pressed twice, nothing is waited for.
+    monkeypatch.setattr("leakscope.runner.dispatch._STALLED_SECONDS", 2.0 if presses == 1 else 600.0)
+    pressed: list[float] = []
+
+    def press() -> None:
+        while not note.exists() or not note.read_text() or _state(int(note.read_text())) != "T":
+            time.sleep(0.05)
+        pressed.append(time.monotonic())
+        for _ in range(presses):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
+
+    words = ["audit", "--attack", "fc-inversion", "--victims", "1", "--workers", "1", "--out", str(tmp_path / "run")]
+    (tmp_path / "c.yaml").write_text(json.dumps({**SMALL, "seeds": [0]}))
+    monkeypatch.setattr("sys.argv", ["leakscope", *words, "--config", str(tmp_path / "c.yaml"), "--quiet"])
+    finger = threading.Thread(target=press, daemon=True)
+    finger.start()
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 130
+    assert time.monotonic() - pressed[0] < 30
+    (cell,) = json.loads((tmp_path / "run" / "summary.json").read_text())["cells"]
+    assert cell["status"] == status
+    assert _state(int(note.read_text())) is None, "the frozen worker is still there"
+
+
+def _state(process: int) -> str | None:
+    """The letter of a process in /proc; None where it has ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def test_the_time_of_a_defence_is_a_median_of_repeats_and_stands_among_the_timings(tmp_path: Path) -> None:
+    training = {"rounds": 12, "clients": 2, "batch_size": 4, "examples": 40}
+    config = parse_config({**SMALL, "seeds": [0], "utility": training, "defences": ["none", "prune:fraction=0.5"]})
+    run_campaign(config, tmp_path / "run", quiet=True)
+    stored = json.loads((tmp_path / "run" / "summary.json").read_text())
+    (key,) = (cost["key"] for cost in stored["defences"] if cost["name"] == "prune:fraction=0.5")
+    found = [stored["timings"][f"{key} {name}"] for name in ("step ratio low", "step ratio", "step ratio high")]
+    low, ratio, high = found
+    assert 0 < low < ratio < high, "one measurement would have no spread"
+    # Measured times differ from run to run, and everything else in the file does not.
+    assert not any("ratio" in name and "step" in name for cost in stored["defences"] for name in cost)
 
 
 def test_a_signal_while_the_report_is_written_is_told_afterwards(

@@ -94,7 +94,7 @@ def test_an_attack_of_which_no_run_is_evidence_is_not_outvoted_by_others(status)
 def test_cells_that_never_ran_leave_it_open():
     found = gate(records(cell(psnr=[12.0])), 15.0, never_run=2)
     assert (found.status, found.exit_code) == ("inconclusive", 3)
-    assert "2 planned cells never ran" in found.line
+    assert "2 planned cells never ran to the end" in found.line
 
 
 def test_the_highest_figure_decides_even_where_another_example_is_worse_by_grade():

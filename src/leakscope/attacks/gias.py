@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from leakscope.attack import Effort, Watch
-from leakscope.errors import UsageError
 from leakscope.matching.candidates import LATENT, Latent, TunedWeights, as_prior
 from leakscope.matching.distances import Cosine
 from leakscope.matching.labels import Inferred
@@ -17,6 +16,7 @@ from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.matching.wrapper import MatchingWrapper
+from leakscope.option_ranges import check_attack_option
 from leakscope.priors import Prior
 from leakscope.types import Observation, Reconstruction, Status
 
@@ -34,8 +34,7 @@ class Gias(MatchingWrapper):
     paper: str = PAPER
 
     def __post_init__(self) -> None:
-        if self.weight_steps < 0:
-            raise UsageError(f"attack 'gias' needs weight_steps ≥ 0, got {self.weight_steps}; 0 leaves the weights")
+        check_attack_option("gias", "weight_steps", self.weight_steps)
 
     @property
     def effort(self) -> Effort:

@@ -16,6 +16,7 @@ from leakscope.matching.penalties import Penalty, TotalVariation, Trial
 from leakscope.matching.presets import ScheduleName, by_schedule
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
+from leakscope.option_ranges import check_attack_option
 
 PAPER = "Ren, Deng, Xie: GRNN: Generative Regression Neural Network, ACM TIST 2022, arXiv:2105.00529"
 
@@ -63,8 +64,7 @@ def grnn(
     if distance not in _DISTANCES:
         raise UsageError(f"unknown distance {distance!r}.{suggest(distance, _DISTANCES)}")
     for option, value in (("width", 1 if width is None else width), ("latent", latent)):
-        if not isinstance(value, int) or value < 1:
-            raise UsageError(f"attack 'grnn' needs a whole number {option} ≥ 1, got {value!r}")
+        check_attack_option("grnn", option, value)
     optimiser = by_schedule(
         schedule,
         accelerated=RMSprop(lr=1e-3 if lr is None else lr, schedule=falling_late),

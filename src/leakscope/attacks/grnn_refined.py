@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from leakscope.attack import Effort, Watch
 from leakscope.attacks.closed.pooling import read_pooled
 from leakscope.attacks.grnn import PAPER, grnn
-from leakscope.errors import UnsuitableError, UsageError
+from leakscope.errors import UnsuitableError
 from leakscope.matching.wrapper import MatchingWrapper
+from leakscope.option_ranges import check_attack_option
 from leakscope.types import Observation, Reconstruction, Status
 
 # A reading that does not explain the update is tried once more, by the other way.
@@ -30,8 +31,7 @@ class RefinedGrnn(MatchingWrapper):
     paper: str = PAPER
 
     def __post_init__(self) -> None:
-        if not isinstance(self.passes, int) or self.passes < 1:
-            raise UsageError(f"attack {self.name!r} needs a whole number passes ≥ 1, got {self.passes!r}")
+        check_attack_option(self.name, "passes", self.passes)
 
     @property
     def effort(self) -> Effort:

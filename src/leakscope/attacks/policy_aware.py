@@ -17,6 +17,7 @@ from leakscope.matching.presets import ScheduleName, schedule_preset
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.matching.wrapper import MatchingWrapper
+from leakscope.option_ranges import check_attack_option
 from leakscope.types import Observation, Reconstruction, Status
 
 PAPER = (
@@ -111,8 +112,7 @@ def policy_aware(
     """
     transforms = _parse(policy)
     preset = schedule_preset(schedule, lr=lr, tv=tv, steps=steps)
-    if not isinstance(probe, int) or probe < 1:
-        raise UsageError(f"attack 'policy-aware' needs a whole number probe ≥ 1, got {probe!r}")
+    check_attack_option("policy-aware", "probe", probe)
     search = GradientMatching(
         name="policy-aware",
         paper=PAPER,

@@ -13,13 +13,15 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from leakscope import catalogue
-from leakscope.audits.durations import parse_duration
+from leakscope.audits.durations import is_no_limit, parse_duration, parse_time_limit
 from leakscope.catalogue import parse_spec, split_chain
 from leakscope.errors import BadInputError, UsageError, suggest
+from leakscope.input_values import find_constants, read_ranges
 from leakscope.local_training import LocalTraining
 from leakscope.one_hot import parse_one_hot
+from leakscope.picture_size import LARGEST_SIDE, height_width
 from leakscope.settings import Planned, PlannedAttack, Positive, Settings
-from leakscope.user_code import is_code
+from leakscope.user_code import check_findable, is_code
 from leakscope.yaml_reader import read_yaml
 
 __all__ = ["AccuracyTraining", "Config", "Planned", "PlannedAttack", "json_schema", "load_config", "parse_config"]
@@ -36,21 +38,11 @@ RESIDUAL_ATTACKS = (*DEFAULT_ATTACKS, "agic:schedule=held")
 Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=float | str)]
 
 
-def _parse_timeout(value: object) -> object:
-    """Seconds of a length of time; 0, or the word none, is no limit."""
-    off = _is_none(value) or (value == 0 and not isinstance(value, bool))
-    return 0.0 if off else parse_duration(value)
-
-
 def _parse_memory(value: object) -> object:
-    return 0 if _is_none(value) else value
+    return 0 if is_no_limit(value) else value
 
 
-def _is_none(value: object) -> bool:
-    return isinstance(value, str) and value.strip().lower() in ("none", "0")
-
-
-TimeLimit = Annotated[float, BeforeValidator(_parse_timeout, json_schema_input_type=float | str)]
+TimeLimit = Annotated[float, BeforeValidator(parse_time_limit, json_schema_input_type=float | str)]
 MemoryLimit = Annotated[int, Field(ge=0), BeforeValidator(_parse_memory, json_schema_input_type=int | str)]
 
 
@@ -186,16 +178,30 @@ def check_config(config: Config, *, source: str = "the configuration") -> None:
         catalogue.check_spec("defence", spec)
     parse_one_hot(config.one_hot)
     catalogue.refuse_non_finite(f"{source}: model_options", config.model_options)
+    for name in config.model_options:
+        # Those of another known network are for the day when a file is used with it.
+        if name not in config.models and name not in catalogue.NETWORKS:
+            raise UsageError(f"{source}: model_options: unknown model {name!r}.{suggest(name, catalogue.NETWORKS)}")
 
 
 def check_before_torch(config: Config, *, workers: int | None = None) -> None:
-    """Refuse what a run would refuse after it has imported everything: processes, files that are not there."""
+    """Refuse what a run would refuse after it has imported everything: values, files and code that are not there."""
     check_workers(workers)
     for axis in ("models", "data", "attacks", "defences", "scenarios", "seeds"):
         if not config.model_dump(include={axis})[axis]:
             raise UsageError(f"the configuration names no {axis}; expected at least one")
     if config.weights is not None and not os.path.lexists(config.weights):
         raise BadInputError(f"cannot read the weights {config.weights}: {os.strerror(errno.ENOENT)}; check the path")
+    if config.size is not None:
+        height_width(config.size, largest=LARGEST_SIDE)
+    if config.bounds is not None:
+        read_ranges(config.bounds)
+    if config.normalise is not None:
+        find_constants(config.normalise)
+    for name in config.data:
+        catalogue.check_data_exist(name)
+    for _option, name in _list_code(config):
+        check_findable(name)
 
 
 def check_workers(workers: int | None) -> None:
@@ -204,12 +210,17 @@ def check_workers(workers: int | None) -> None:
         raise UsageError(f"workers must be ≥ 1, got {workers}; leave it out for one per core")
 
 
-def _refuse_code(config: Config, source: str) -> None:
+def _list_code(config: Config) -> list[tuple[str, str]]:
+    """Functions of the user's own, each with the option that names it."""
     named = [("model", name) for name in config.models if is_code(name)]
     named += [("data", name) for name in config.data if catalogue.is_data_code(name)]
     named += [("attack", spec) for spec in config.attacks if names_code(spec)]
-    named += [("defence", spec) for spec in config.defences if names_code(spec)]
-    for option, name in named:
+    parts = [part for spec in config.defences for part in split_chain(spec)]
+    return named + [("defence", part) for part in parts if names_code(part)]
+
+
+def _refuse_code(config: Config, source: str) -> None:
+    for option, name in _list_code(config):
         raise UsageError(
             f"{source}: {name!r} is code, and code runs only when it is named on the command line, never from a "
             f"configuration file; pass it as --{option} {name}"

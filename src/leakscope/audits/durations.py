@@ -7,6 +7,8 @@ import re
 
 from leakscope.errors import UsageError
 
+# Of what nobody knows the price of. The longest cells of published settings take hours, none takes half a day.
+TIMEOUT_SECONDS = 12 * 3600.0
 _PARTS = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
 
@@ -26,6 +28,16 @@ def parse_duration(value: object) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
         raise UsageError(f"expected a length of time above 0 such as 90s, 2m or 1h30m, got {value!r}")
     return seconds
+
+
+def parse_time_limit(value: object) -> float:
+    """Seconds of a length of time; 0, or the word none, is no limit."""
+    return 0.0 if is_no_limit(value) or (value == 0 and not isinstance(value, bool)) else parse_duration(value)
+
+
+def is_no_limit(value: object) -> bool:
+    """Whether a word switches a limit off."""
+    return isinstance(value, str) and value.strip().lower() in ("none", "0")
 
 
 def duration(seconds: float) -> str:

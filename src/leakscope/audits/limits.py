@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from leakscope.audits.config import Config
+from leakscope.audits.durations import TIMEOUT_SECONDS
 from leakscope.runner.limits import Limits, available_mb
 
-# Of a cell whose price nobody knows. The longest cells of published settings take hours, none takes half a day.
-TIMEOUT_SECONDS = 12 * 3600.0
 # With a budget, no cell is planned to take more than all of it: so often that long is no longer slow but stuck.
 TIMES_THE_BUDGET, LEAST_TIMEOUT_SECONDS = 3.0, 600.0
 # The rest is for this process and for others. A worker with its libraries alone takes up to 750 MB.

@@ -113,7 +113,7 @@ def run_campaign(
         # One at a time: a cell's pictures are not for the summary, and not for the memory.
         outcomes = [None if outcome is None else replace(outcome, tensors={}) for outcome in found.outcomes]
         told = plan.inputs.redact(command)
-        summary = summarise_audit(public, plan, outcomes, check, command=told, out_of_time=found.out_of_time)
+        summary = summarise_audit(public, plan, replace(found, outcomes=outcomes), check, command=told)
         write_atomic(folder / "summary.json", summary.to_json().encode())
         report = write_report(folder, show_images=plan.show_images)
         # A signal may have come after the last cell: what is written is whole, and the caller must know of it.

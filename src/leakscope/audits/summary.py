@@ -20,7 +20,7 @@ from leakscope.registry import ATTACKS, DEFENCES, attack_from_spec, parse_spec, 
 from leakscope.report import CellRecord, DefenceCost, SelfCheck, Summary, Verdict, verdict
 from leakscope.report.checks import NOT_RUN
 from leakscope.report.schema import AttackFindings, Budget, Counts, ScenarioText, TrainingFindings
-from leakscope.runner import CellOutcome
+from leakscope.runner import CellOutcome, SweepResult
 from leakscope.types import Status
 from leakscope.version import __version__
 
@@ -29,21 +29,13 @@ _NAMED = 20
 _WHICH = ("attack", "defence", "adaptive", "scenario", "seed", "local", "victims", "batch_size", "limit")
 
 
-def summarise_audit(
-    config: Config,
-    plan: Plan,
-    outcomes: Sequence[CellOutcome | None],
-    check: SelfCheck,
-    *,
-    command: str,
-    out_of_time: bool = False,
-) -> Summary:
+def summarise_audit(config: Config, plan: Plan, sweep: SweepResult, check: SelfCheck, *, command: str) -> Summary:
     """Build the summary; apart from `timings` it depends on configuration and code alone."""
-    ended = {cell.key: outcome for cell, outcome in zip(plan.cells, outcomes, strict=True)}
-    records = [_record(cell, ended[cell.key], config, out_of_time=out_of_time) for cell in plan.attacks]
+    ended = {cell.key: outcome for cell, outcome in zip(plan.cells, sweep.outcomes, strict=True)}
+    records = [_record(cell, ended[cell.key], config, sweep=sweep) for cell in plan.attacks]
     records = borrow_priors(plan.attacks, records)
     costs = _costs(plan.trainings, ended)
-    unfinished = sum(outcome is None for outcome in outcomes) if out_of_time else 0
+    unfinished = sum(outcome is None for outcome in ended.values()) if sweep.out_of_time else 0
     missing = sum(ended[cell.key] is None for cell in plan.attacks)
     judged = verdict(
         records, config.gate, defences=costs, self_check=check, never_run=missing, is_default=not config.has_gate
@@ -81,12 +73,9 @@ def _environment() -> dict[str, str | int]:
     }
 
 
-def _record(cell: AttackCellSpec, outcome: CellOutcome | None, config: Config, *, out_of_time: bool) -> CellRecord:
+def _record(cell: AttackCellSpec, outcome: CellOutcome | None, config: Config, *, sweep: SweepResult) -> CellRecord:
     if outcome is None:
-        status = NOT_RUN
-        findings = AttackFindings(
-            error="the budget was over before it ran" if out_of_time else "interrupted before it ran"
-        )
+        status, findings = NOT_RUN, AttackFindings(error=sweep.explain_missing(cell.key))
     else:
         status, findings = outcome.status, AttackFindings.model_validate(outcome.record)
     which = {name: getattr(cell, name) for name in _WHICH}

@@ -65,6 +65,9 @@ def attack(
     ),
     partial: bool = typer.Option(False, help="Accept an update that covers only some layers."),
     seed: int = typer.Option(0, help="Seed of the attack."),
+    timeout: str | None = typer.Option(
+        None, help="Longest time of one update, e.g. 90s, 2h; none for no limit (default 12h)."
+    ),
     out: Path = typer.Option(
         Path("runs/attack"), help="Directory for images, numbers and report; a result in it is replaced."
     ),
@@ -80,6 +83,10 @@ def attack(
     Example: leakscope attack gradient.npz --model mynet:build --weights net.safetensors
     --input-shape 3,32,32 --out runs/mine
     """
+    # Only what needs no torch up to the marked line: a wrong option is answered at once.
+    seconds = _parse_timeout(timeout)
+    _check_names(update, model=model, attack=name, bounds=bounds, normalise=normalise, weights=weights or before)
+    # From here on torch is imported.
     from leakscope.audits.inputs import last_part
     from leakscope.cli.attack_run import AttackRun, Scoring
     from leakscope.cli.loading import check_granted, local_training, parse_numbers
@@ -151,6 +158,7 @@ def attack(
         command="leakscope " + shlex.join(sys.argv[1:]),
         private_paths=tuple((place, last_part(place)) for place in places),
         show_private=show_images,
+        seconds=seconds,
     )
     result = run.write(paths, out, fail_above=fail_above)
     if as_json:
@@ -158,6 +166,39 @@ def attack(
     else:
         _print(result, out)
     raise typer.Exit(result["exit_code"])
+
+
+def _parse_timeout(text: str | None) -> float:
+    from leakscope.audits.durations import TIMEOUT_SECONDS, parse_time_limit
+    from leakscope.errors import UsageError
+
+    try:
+        return TIMEOUT_SECONDS if text is None else parse_time_limit(text)
+    except UsageError as error:
+        raise UsageError(f"--timeout: {error}") from error
+
+
+def _check_names(
+    update: Path, *, model: str, attack: str, bounds: str | None, normalise: str | None, weights: Path | None
+) -> None:
+    """Refuse what can be told without torch to be wrong: names, numbers, code and files that are not there."""
+    from leakscope import catalogue
+    from leakscope.errors import BadInputError
+    from leakscope.input_values import find_constants, read_ranges
+    from leakscope.user_code import check_findable, is_code
+
+    catalogue.check_network(model)
+    catalogue.check_spec("attack", attack)
+    for code in (model, attack):
+        if is_code(catalogue.parse_spec(code)[0]):
+            check_findable(code)
+    if bounds is not None:
+        read_ranges(bounds)
+    if normalise is not None:
+        find_constants(normalise)
+    for path in (weights, update):
+        if path is not None and not os.path.lexists(path):
+            raise BadInputError(f"{str(path)!r}: no such file; check the path")
 
 
 def _check_options(

@@ -24,8 +24,9 @@ from leakscope.audits.update_files import (
 )
 from leakscope.audits.update_nulls import KnownUpdate, attack_made_update, measure_update_nulls
 from leakscope.cli.result_folder import RESULT, result_folder, save_inputs, save_tokens
+from leakscope.cli.time_limit import time_limit
 from leakscope.cli.update_folder import Declaration, TrueExamples
-from leakscope.errors import BadInputError, KnowledgeError, UnsuitableError
+from leakscope.errors import BadInputError, InconclusiveError, KnowledgeError, UnsuitableError
 from leakscope.report import CellRecord, Summary, write_report
 from leakscope.report.evidence import group
 from leakscope.report.render import render
@@ -84,7 +85,7 @@ class Scoring:
 
 @dataclass(frozen=True)
 class AttackRun:
-    """One attack on all the files of a command."""
+    """One attack on all the files of a command; `seconds` is the longest time of one, 0 for any."""
 
     attack: Attack
     declared: Declaration
@@ -95,6 +96,7 @@ class AttackRun:
     command: str = ""
     private_paths: tuple[tuple[str, str], ...] = ()
     show_private: bool = False
+    seconds: float = 0.0
 
     def write(self, paths: list[Path], out: Path, *, fail_above: float | None) -> dict[str, Any]:
         """Attack every file and write what was found; the folder is changed only when all is written."""
@@ -123,18 +125,19 @@ class AttackRun:
     def _attack(self, path: Path, folder: Path, *, prefix: str) -> AttackedFile:
         """Attack one file; in a folder, one that is bad or refused does not stop the others."""
         try:
-            return self._attack_one(path, folder, prefix=prefix)
-        except (BadInputError, UnsuitableError, KnowledgeError) as error:
+            with time_limit(self.seconds, path.name):
+                return self._attack_one(path, folder, prefix=prefix)
+        except (BadInputError, UnsuitableError, KnowledgeError, InconclusiveError) as error:
             if not self.is_folder:
                 raise
-            is_bad = isinstance(error, BadInputError)
+            is_bad, is_late = isinstance(error, BadInputError), isinstance(error, InconclusiveError)
             record = record_failure(
                 path.name,
                 model=self.model,
                 scenario=self.declared.scenario,
                 attack=self.attack.name,
                 seed=self.seed,
-                status="error" if is_bad else "refused",
+                status="error" if is_bad else "timeout" if is_late else "refused",
                 error=self._redact(str(error)),
             )
             return AttackedFile(path, record, is_bad=is_bad)
@@ -180,7 +183,11 @@ class AttackRun:
         # Read again: the updates of a folder may be too large to keep them all.
         update = self.declared.open(path)
         seen = self.declared.observe(update, truth)
-        with progress.show_progress() as shown, progress.count_steps(shown, self.attack) as watch:
+        with (
+            time_limit(self.seconds, path.name),
+            progress.show_progress() as shown,
+            progress.count_steps(shown, self.attack) as watch,
+        ):
             return attack_made_update(self.attack, seen, public, update=update, like=truth, seed=self.seed, watch=watch)
 
     def _result(self, done: list[AttackedFile], summary: Summary) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def budget_option() -> Any:
     return typer.Option(
         None,
         "--budget-mb",
-        help="Most memory that the content of one file, or a reference network, may take, in MB (default 2048).",
+        help="Most memory that one file, a reference network or simulated steps may take, in MB (default 2048).",
         callback=_use_budget,
     )
 

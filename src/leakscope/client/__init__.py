@@ -10,7 +10,7 @@ from leakscope.client.gradient import example_gradients
 from leakscope.client.sharing import check_targets, client_generator, digest, harden, run_client, share
 from leakscope.client.step import ClientRun, ClientStep
 from leakscope.steps.gradient import replay_gradient, second_derivative, trainable
-from leakscope.steps.local import replay_local, train
+from leakscope.steps.local import measure_step_bytes, replay_local, train
 
 __all__ = [
     "ClientRun",
@@ -20,6 +20,7 @@ __all__ = [
     "digest",
     "example_gradients",
     "harden",
+    "measure_step_bytes",
     "replay_gradient",
     "replay_local",
     "run_client",

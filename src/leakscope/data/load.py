@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 
 from torch import Tensor
 from torch.nn import functional
 
+from leakscope.catalogue import find_folder
 from leakscope.data.cifar import LAYOUTS, find_cifar, open_cifar
 from leakscope.data.embedded import open_digits, open_faces, open_photos
 from leakscope.data.folders import open_folder
@@ -20,7 +20,7 @@ from leakscope.data.own import is_own, open_own
 from leakscope.data.sets import FOLDER_PREFIX, SETS, SetInfo, candidates, lookup, search_roots, ways_to_get
 from leakscope.data.source import Source, join, select
 from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
-from leakscope.picture_size import PictureSize, height_width
+from leakscope.picture_size import LARGEST_SIDE, PictureSize, height_width
 from leakscope.types import Batch
 
 Root = str | PathLike[str] | None
@@ -31,7 +31,6 @@ _PICTURE_FOLDERS = {
     "imagenet": ("imagenet", "imagenet-samples"),
 }
 _SPLITS = ("train", "test", "all")
-_LARGEST_SIDE = 4096
 
 
 def load(
@@ -78,7 +77,7 @@ def load(
     if split not in _SPLITS:
         raise UsageError(f"unknown split {split!r}.{suggest(split, _SPLITS)}")
     if size is not None:
-        size = height_width(size, largest=_LARGEST_SIDE)
+        size = height_width(size, largest=LARGEST_SIDE)
     source = open_set(name, split, size=size, root=root, bounds=bounds, one_hot=one_hot, allow_code=allow_code)
     chosen = select(len(source), indices=indices, count=count, seed=seed)
     return Batch(_resize(source.read(chosen), size), source.targets[chosen], source.bounds)
@@ -167,7 +166,7 @@ def open_set(
     if split == "all":
         return _open_all(name, size=size, root=root)
     if is_folder(name):
-        return open_folder(_find_folder(name), split, size=size)
+        return open_folder(find_folder(name), split, size=size)
     facts = lookup(name)
     if name in _EMBEDDED:
         return _EMBEDDED[name](split)
@@ -205,15 +204,6 @@ def _open_all(name: str, *, size: PictureSize | None, root: Root) -> Source:
         if is_folder(name) or name in _PICTURE_FOLDERS:
             return test
         raise
-
-
-def _find_folder(name: str) -> Path:
-    folder = Path(name.removeprefix(FOLDER_PREFIX)).expanduser()
-    if not os.path.isdir(folder):
-        raise MissingDataError(
-            f"{str(folder)!r} is not a folder; give the path of a folder of pictures or of an .npz file"
-        )
-    return folder
 
 
 def _find(facts: SetInfo, split: str, *, size: PictureSize | None, root: Root) -> Source | None:

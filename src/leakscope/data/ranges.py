@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from leakscope.errors import UsageError
+from leakscope.input_values import read_ranges
 from leakscope.one_hot import Groups, merge_groups, parse_one_hot
 from leakscope.tasks import Columns
 from leakscope.types import Bounds
@@ -20,24 +20,10 @@ def parse_bounds(text: str) -> Bounds | None:
         >>> parse_bounds("-1,1")
         (-1.0, 1.0)
     """
-    if text.strip().lower() == "none":
-        return None
-    if ";" in text:
-        pairs = [_pair(part, text) for part in text.split(";")]
-        return Columns(tuple(low for low, _high in pairs), tuple(high for _low, high in pairs))
-    return _pair(text, text)
-
-
-def _pair(part: str, text: str) -> tuple[float, float]:
-    try:
-        low, high = (float(number) for number in part.split(","))
-    except ValueError:
-        raise UsageError(
-            f"--bounds must be 'none', two numbers as in '-1,1', or two for each column as in '18,90;0,1', got {text!r}"
-        ) from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise UsageError(f"--bounds must be two finite numbers, the lower first, got {text!r}")
-    return low, high
+    pairs = read_ranges(text)
+    if pairs is None or len(pairs) == 1:
+        return None if pairs is None else pairs[0]
+    return Columns(tuple(low for low, _high in pairs), tuple(high for _low, high in pairs))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from leakscope.attack import Attack
 from leakscope.defence import UpdateDefence
-from leakscope.errors import UsageError
+from leakscope.option_ranges import check_defence_option
 from leakscope.tensors import global_norm, map_tensors
 from leakscope.types import Tensors
 
@@ -24,8 +24,7 @@ class Clip(UpdateDefence):
     paper: str = PAPER
 
     def __post_init__(self) -> None:
-        if not self.norm > 0:
-            raise UsageError(f"clip needs norm > 0, got {self.norm}")
+        check_defence_option("clip", "norm", self.norm)
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker clips its candidates as well."""

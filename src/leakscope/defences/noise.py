@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from leakscope import rng as random
 from leakscope.attack import Attack
 from leakscope.defence import UpdateDefence
-from leakscope.errors import UsageError
+from leakscope.option_ranges import check_defence_option
 from leakscope.types import Tensors
 
 PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, section 5 (noise as a defence)"
@@ -27,7 +27,7 @@ class GaussianNoise(UpdateDefence):
     strong_attacks = ("inverting-gradients:tv=1.0",)
 
     def __post_init__(self) -> None:
-        _check_scale("gaussian-noise", "sigma", self.sigma)
+        check_defence_option("gaussian-noise", "sigma", self.sigma)
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
@@ -50,7 +50,7 @@ class LaplacianNoise(UpdateDefence):
     strong_attacks = ("inverting-gradients:tv=1.0",)
 
     def __post_init__(self) -> None:
-        _check_scale("laplacian-noise", "scale", self.scale)
+        check_defence_option("laplacian-noise", "scale", self.scale)
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows the variance."""
@@ -69,8 +69,3 @@ def gaussian_noise(sigma: float = 1e-2) -> GaussianNoise:
 def laplacian_noise(scale: float = 1e-2) -> LaplacianNoise:
     """Laplacian noise of scale `scale` on every shared entry."""
     return LaplacianNoise(scale)
-
-
-def _check_scale(defence: str, option: str, value: float) -> None:
-    if not 0.0 <= value < float("inf"):
-        raise UsageError(f"{defence} needs a finite {option} ≥ 0, got {value}")

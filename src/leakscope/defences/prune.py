@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from leakscope.attack import Attack
 from leakscope.defence import UpdateDefence
-from leakscope.errors import UsageError
+from leakscope.option_ranges import check_defence_option
 from leakscope.types import Tensors
 
 PAPER = "Lin et al.: Deep Gradient Compression, ICLR 2018; as a defence in Zhu, Liu, Han, NeurIPS 2019"
@@ -24,8 +24,7 @@ class Prune(UpdateDefence):
     paper: str = PAPER
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.fraction < 1.0:
-            raise UsageError(f"prune needs 0 ≤ fraction < 1, got {self.fraction}; 0.9 shares one entry in ten")
+        check_defence_option("prune", "fraction", self.fraction)
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker reads the mask off the zeros."""

@@ -24,6 +24,7 @@ from leakscope.matching.penalties import Penalty
 from leakscope.matching.problem import Keep, Part, PlainRoute, Problem, Stop, count_parameters, lockstep_chunks
 from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.replays.replay import gradient_factor
+from leakscope.option_ranges import check_attack_option
 from leakscope.types import Knowledge, Observation, Reconstruction, Status
 
 
@@ -97,15 +98,11 @@ class GradientMatching(Attack):
     runs_in_lockstep: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        whole = {"steps": (self.steps, 1), "restarts": (self.restarts, 1), "retries": (self.retries, 0)}
-        if self.num_examples is not None:
-            whole["num_examples"] = (self.num_examples, 1)
-        for option, (value, least) in whole.items():
-            if not isinstance(value, int) or value < least:
-                raise UsageError(f"attack {self.name!r} needs a whole number {option} ≥ {least}, got {value!r}")
-        rate = self.recipe.optimiser.lr
-        if not 0 <= rate < math.inf:
-            raise UsageError(f"attack {self.name!r} needs a finite rate lr ≥ 0, got {rate!r}")
+        numbers = {"steps": self.steps, "restarts": self.restarts, "retries": self.retries}
+        numbers |= {"lr": self.recipe.optimiser.lr}
+        numbers |= {} if self.num_examples is None else {"num_examples": self.num_examples}
+        for option, value in numbers.items():
+            check_attack_option(self.name, option, value)
         for penalty in self.recipe.penalties:
             if not 0 <= penalty.weight < math.inf:
                 kind = type(penalty).__name__
@@ -233,7 +230,7 @@ class GradientMatching(Attack):
     def _pick(self, outcome: Outcome, victim: int, seen: Observation) -> Found:
         """The best of a victim's starts, and whether it is evidence."""
         count = self._count(seen)
-        said = (*seen.notes, *self.recipe.labels.describe(seen, count))
+        said = (*seen.notes, *self.recipe.labels.describe(seen, count), *self.recipe.replay.describe(seen))
         found = best_group(outcome, range(victim * self.restarts, (victim + 1) * self.restarts), said)
         nothing = distance_of_zero(*self._measure(seen))
         status, remarks = judge(seen, found.reconstruction, assumed=count, nothing=nothing)

@@ -21,9 +21,8 @@ from leakscope.models.plan import ACTIVATIONS, NetworkPlan
 from leakscope.models.resnet import resnet18, resnet18_grnn, resnet20, resnet20_4, resnet32, resnet34, resnet50
 from leakscope.models.rgap import cnn6, fcn3
 from leakscope.models.vit import initialise_vit, vit
-from leakscope.picture_size import PictureSize, height_width
+from leakscope.picture_size import LARGEST_SIDE, PictureSize, height_width
 
-_LARGEST_SIDE = 4096
 # Classes, channels and widths of layers.
 _MOST_WIDE = 1_000_000
 _MOST_LAYERS = 1_000
@@ -154,7 +153,7 @@ def _check_sizes(name: str, *, num_classes: int, in_channels: int, image_size: P
     """Height and width of the images."""
     for label, value in (("num_classes", num_classes), ("in_channels", in_channels)):
         check_count(value, label, most=_MOST_WIDE)
-    height, width = height_width(image_size, label="image_size", largest=_LARGEST_SIDE)
+    height, width = height_width(image_size, label="image_size", largest=LARGEST_SIDE)
     smallest = _NETWORKS[name].smallest
     if min(height, width) < smallest:
         raise UsageError(

@@ -7,19 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from leakscope.errors import UsageError, suggest
+from leakscope.errors import UsageError
+from leakscope.input_values import find_constants
 from leakscope.networks import InputNormalisation
 
 Constants = tuple[Sequence[float], Sequence[float]]
-
-# Fashion-MNIST carries MNIST's constants: the studies of gradient leakage use these for both.
-CONSTANTS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
-    "cifar10": ((0.49147, 0.48226, 0.44677), (0.24703, 0.24349, 0.26159)),
-    "cifar100": ((0.50716, 0.48669, 0.44120), (0.26733, 0.25644, 0.27615)),
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "mnist": ((0.1307,), (0.3081,)),
-    "fashion-mnist": ((0.1307,), (0.3081,)),
-}
 
 
 class Normalise(InputNormalisation):
@@ -76,9 +68,7 @@ def _lookup(normalise: str | Constants | None) -> tuple[list[float], list[float]
     if normalise is None:
         return [0.0], [1.0]
     if isinstance(normalise, str):
-        if normalise not in CONSTANTS:
-            raise UsageError(f"no normalisation constants are known for {normalise!r}.{suggest(normalise, CONSTANTS)}")
-        normalise = CONSTANTS[normalise]
+        normalise = find_constants(normalise)
     try:
         mean, std = normalise
         return [float(value) for value in mean], [float(value) for value in std]

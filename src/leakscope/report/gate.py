@@ -102,7 +102,7 @@ def why_inconclusive(cells: Sequence[CellRecord], *, self_check: SelfCheck | Non
     if self_check is not None and not self_check.passed:
         return "the self-check failed"
     if never_run:
-        return f"{plural(never_run, 'planned cell')} never ran"
+        return f"{plural(never_run, 'planned cell')} never ran to the end"
     everything, judged = group(cells), cells_to_judge(cells)
     if everything.attackable == 0:
         return "no update could be attacked"

@@ -14,6 +14,7 @@ MEANINGS = {
     "oom": "The attack ran out of memory. It shows no protection.",
     "timeout": "The attack ran out of time. It shows no protection.",
     "error": "The attack failed. It shows no protection.",
+    "not-run": "The attack did not run, or was stopped before it ended. It shows no protection.",
     "refused": "The attack could not be tried: it needs more than the scenario grants, or another network.",
     "sealed": "The update was encrypted: there was nothing to attack.",
 }

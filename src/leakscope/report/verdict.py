@@ -139,7 +139,7 @@ def _why(everything: Group, judged: Group, check: SelfCheck | None) -> str:
     chosen = everything if not everything.is_trusted else judged
     scope = "" if chosen is everything else " without defence"
     if chosen.is_trusted:
-        return "Planned cells never ran, so what they would have found is not known."
+        return "Planned cells never ran to the end, so what they would have found is not known."
     if chosen.ok >= ENOUGH_OK * chosen.attackable:
         return f"No run of {', '.join(chosen.missing)}{scope} gave evidence, and it may be the one that leaks."
     return (

@@ -68,6 +68,8 @@ class Dispatch:
         """Prepare; `drive` does the work."""
         self.executed = 0
         self.out_of_time = False
+        # Keys of cells that began and have no result.
+        self.unended: frozenset[str] = frozenset()
         self._ledger = ledger
         self._execute = execute
         self._limits = limits
@@ -108,6 +110,8 @@ class Dispatch:
                 for worker in list(self._pool):
                     self._attend(worker)
         finally:
+            begun = [*self._running.values(), *(job for job in self._waiting if job.attempts)]
+            self.unended = frozenset(job.cell.key for job in begun)
             for worker in list(self._pool):
                 self._dismiss(worker)
 

@@ -42,7 +42,8 @@ class SweepResult:
     `outcomes` follow the order of the cells and are read back from disk one by one; an entry is None
     only where the sweep was interrupted, or its time was over, before that cell. `executed` cells ran in this call,
     `reused` ones were finished before it. `out_of_time`: `seconds` were over before the last cell began. `signal` is
-    the number of the one that interrupted it, 0 where none did.
+    the number of the one that interrupted it, 0 where none did. `unended` are the keys of cells that began in this call
+    and were stopped before they had a result.
     """
 
     outcomes: Sequence[CellOutcome | None]
@@ -51,6 +52,12 @@ class SweepResult:
     interrupted: bool
     out_of_time: bool = False
     signal: int = 0
+    unended: frozenset[str] = frozenset()
+
+    def explain_missing(self, key: str) -> str:
+        """Why a cell has no outcome."""
+        why = "the budget was over" if self.out_of_time else "interrupted"
+        return f"{why} before it {'ended' if key in self.unended else 'ran'}"
 
     @property
     def finished(self) -> tuple[CellOutcome, ...]:

@@ -79,7 +79,13 @@ def run_in(
     dispatch.drive(todo, done=done, interrupts=interrupts)
     outcomes = Outcomes(ledger.directory, [(cell.key, ledger.entries.get(cell.key)) for cell in cells])
     return SweepResult(
-        outcomes, dispatch.executed, len(done), interrupts.count > 0, dispatch.out_of_time, interrupts.signal
+        outcomes,
+        dispatch.executed,
+        len(done),
+        interrupts.count > 0,
+        dispatch.out_of_time,
+        interrupts.signal,
+        dispatch.unended,
     )
 
 

@@ -22,6 +22,10 @@ from leakscope.types import LocalTraining, Loss, Tensors
 if TYPE_CHECKING:
     from leakscope.local_training import Order
 
+_SAMPLED_STEPS = 2
+# Nodes of the graph of one step of a small network, measured.
+_GRAPH_BYTES = 32_768
+
 # Takes the weights, the number of the step, and the positions of its examples.
 GradientRule = Callable[[dict[str, Tensor], int, tuple[int, ...]], dict[str, Tensor]]
 
@@ -73,6 +77,22 @@ def replay_local(
         )
 
     return train(parameters, rule, local=local, order=positions, create_graph=create_graph)
+
+
+def measure_step_bytes(predict_steps: Callable[[int], dict[str, Tensor]]) -> int:
+    """Memory that the derivative keeps of one simulated local step; `predict_steps(n)` simulates n of them."""
+    storages: dict[int, int] = {}
+
+    def note(saved: Tensor) -> Tensor:
+        storage = saved.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+        change = predict_steps(_SAMPLED_STEPS)
+    # Gradients and new weights are not saved, but live as long.
+    weights = sum(value.numel() * value.element_size() for value in change.values())
+    return sum(storages.values()) // _SAMPLED_STEPS + weights + _GRAPH_BYTES
 
 
 @dataclass(frozen=True)

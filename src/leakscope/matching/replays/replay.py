@@ -7,9 +7,15 @@ from typing import Protocol
 
 from torch import Tensor
 
-from leakscope.client import replay_gradient, replay_local
+from leakscope.client import measure_step_bytes, replay_gradient, replay_local
+from leakscope.counts import MOST_SIMULATED_STEPS
+from leakscope.errors import UnsuitableError
+from leakscope.files.opening import budget_bytes
 from leakscope.tensors import scale
 from leakscope.types import Knowledge, LocalTraining, Observation, Tensors
+
+# What so many take is not worth measuring.
+_FEW_STEPS = 50
 
 
 class Replay(Protocol):
@@ -25,6 +31,10 @@ class Replay(Protocol):
 
     def local(self, seen: Observation) -> LocalTraining | None:
         """The local training to simulate, or None when one gradient is compared."""
+        ...
+
+    def describe(self, seen: Observation) -> tuple[str, ...]:
+        """What a reader of the result must know of it."""
         ...
 
 
@@ -48,18 +58,33 @@ def predict(
         return replay_gradient(
             seen.model, parameters, inputs, targets, loss=seen.loss, task=seen.task, create_graph=create_graph
         )
-    change = replay_local(
-        seen.model,
-        parameters,
-        inputs,
-        targets,
-        local=local,
-        loss=seen.loss,
-        task=seen.task,
-        create_graph=create_graph,
-        order=seen.order,
-    )
-    return scale(change, _to_gradient(seen, local))
+    order = seen.order or local.order(len(inputs))
+
+    def simulate(steps: int) -> dict[str, Tensor]:
+        return replay_local(
+            seen.model,
+            parameters,
+            inputs,
+            targets,
+            local=local,
+            loss=seen.loss,
+            task=seen.task,
+            create_graph=create_graph,
+            order=order[:steps],
+        )
+
+    if create_graph and _FEW_STEPS < len(order) <= MOST_SIMULATED_STEPS:
+        _check_memory(len(order), measure_step_bytes(simulate))
+    return scale(simulate(len(order)), _to_gradient(seen, local))
+
+
+def _check_memory(steps: int, each: int) -> None:
+    """Refuse a simulation whose derivative needs more than the budget; by the budget, not by what is free just now."""
+    if steps * each > (budget := budget_bytes()):
+        raise UnsuitableError(
+            f"{steps:,} local steps of this network need {steps * each:,} bytes for each prediction, the budget is "
+            f"{budget:,}; allow more with --budget-mb, or use an attack that compares one gradient, such as agic"
+        )
 
 
 @dataclass(frozen=True)
@@ -85,6 +110,10 @@ class OneGradient:
         """Never simulates."""
         return None
 
+    def describe(self, seen: Observation) -> tuple[str, ...]:
+        """Nothing: its name says it."""
+        return ()
+
 
 @dataclass(frozen=True)
 class LocalSteps:
@@ -104,10 +133,14 @@ class LocalSteps:
         """What the client did, as far as it is granted."""
         return seen.local if seen.update.kind == "delta" else None
 
+    def describe(self, seen: Observation) -> tuple[str, ...]:
+        """Nothing: its name says it."""
+        return ()
+
 
 @dataclass(frozen=True)
 class AsKnown:
-    """Simulate local steps where that helps, else compare with one gradient of all examples.
+    """Simulate local steps where that helps and is possible, else compare with one gradient of all examples.
 
     A simulation needs rate and steps, and which label belongs to which step: with the labels in a
     guessed order it matches the update worse than the one-gradient approximation does.
@@ -125,10 +158,18 @@ class AsKnown:
         """As `LocalSteps` or `OneGradient`, whichever applies."""
         return self._choose(seen).local(seen)
 
+    def describe(self, seen: Observation) -> tuple[str, ...]:
+        """Where steps are known and too many."""
+        steps = count_local_steps(seen)
+        if steps is None or steps <= MOST_SIMULATED_STEPS:
+            return ()
+        return (f"{steps:,} local steps are too many to simulate: compared with one gradient of all examples",)
+
     @staticmethod
     def _choose(seen: Observation) -> LocalSteps | OneGradient:
         certain = seen.local is not None and not _order_matters(seen, seen.local)
-        return LocalSteps() if seen.update.kind == "gradient" or certain else OneGradient()
+        few = (count_local_steps(seen) or 1) <= MOST_SIMULATED_STEPS
+        return LocalSteps() if seen.update.kind == "gradient" or (certain and few) else OneGradient()
 
 
 def _order_matters(seen: Observation, local: LocalTraining) -> bool:
