@@ -97,7 +97,7 @@ def test_a_reversed_sign_is_named_with_the_figure_of_another_run():
     model, batch = network(), batch_of([1])
     update = shared(model, batch)
     wrong = replace(update, tensors={name: -value for name, value in update.tensors.items()})
-    found = get_attack("inverting-gradients", steps=60).reconstruct(observe(model, wrong, scenario="C", truth=batch))
+    found = get_attack("inverting-gradients", steps=100).reconstruct(observe(model, wrong, scenario="C", truth=batch))
     assert found.status is Status.UNEXPLAINED
     assert found.fit is not None
     assert "with its sign reversed" in found.fit.diagnosis
@@ -107,7 +107,7 @@ def test_a_reversed_sign_is_named_with_the_figure_of_another_run():
 def test_another_model_is_not_ok():
     model, batch = network(), batch_of([1, 2])
     seen = observe(network(seed=1), shared(model, batch), scenario="C", truth=batch)
-    found = get_attack("inverting-gradients", steps=60).reconstruct(seen)
+    found = get_attack("inverting-gradients", steps=100).reconstruct(seen)
     assert found.status is Status.UNEXPLAINED
     assert "weights the client started from" in found.notes[-1]
     alone = observe(network(seed=1), shared(model, batch_of([1])), scenario="C", truth=batch_of([1]))
@@ -123,7 +123,7 @@ def test_the_mode_of_batch_normalisation_is_found_by_another_run():
         statistics["1.running_var"].fill_(0.02)
     seen = observe(model.eval(), shared(model.train(), batch), scenario="B", truth=batch)
     seen = replace(seen, model=observe(model.eval(), shared(model.eval(), batch), scenario="B", truth=batch).model)
-    found = get_attack("inverting-gradients", steps=80).reconstruct(seen)
+    found = get_attack("inverting-gradients", steps=100).reconstruct(seen)
     assert found.fit is not None
     assert "batch normalisation in training mode" in found.fit.diagnosis, found.fit
 

@@ -24,6 +24,7 @@ from leakscope.matching.penalties import Penalty
 from leakscope.matching.problem import Keep, Part, PlainRoute, Problem, Stop, count_parameters, lockstep_chunks
 from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.replays.replay import gradient_factor
+from leakscope.networks import kind_of
 from leakscope.types import Knowledge, Observation, Reconstruction, Status
 
 
@@ -133,6 +134,10 @@ class GradientMatching(Attack):
             restarts=self.restarts if effort.restarts is None else effort.restarts,
             retries=effort.attempts - 1,
         )
+
+    def least_steps(self, seen: Observation) -> int:
+        """What the optimiser needs on a network of this kind."""
+        return self.recipe.optimiser.least_steps(kind_of(seen.model))
 
     def revised(self, change: Callable[[Recipe], Recipe]) -> GradientMatching:
         """The same attack by another recipe."""
