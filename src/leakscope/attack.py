@@ -203,8 +203,8 @@ class Attack(ABC):
         status, notes = settle_status(found.status, fit, attainable=attainable), found.notes
         named = assessed is not None and assessed.is_named
         # In an audit the truth may yet turn what is unexplained into a measurement; what is unfinished stays so.
-        open_ended = not named and found.status in (Status.OK, Status.UNEXPLAINED)
-        if open_ended and is_unfinished(found.history, fit, steps=steps, least=least):
+        open_ended = found.status is Status.OK or (found.status is Status.UNEXPLAINED and not diagnosing)
+        if not named and open_ended and is_unfinished(found.history, fit, steps=steps, least=least):
             reason = SHORT.format(steps=steps, name=self.name, least=least) if short else FALLING
             status, notes = Status.UNFINISHED, (*notes, reason)
         if fit is not None and status is not Status.OK and fit.diagnosis:

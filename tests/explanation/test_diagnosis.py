@@ -9,9 +9,12 @@ import torch
 from torch import nn
 
 import leakscope as ls
-from leakscope.explanation.signatures import looks_like_adam, peak, shown_decay
+from leakscope.errors import UnsuitableError
+from leakscope.explanation.signatures import shown_decay
+from leakscope.models import build
+from leakscope.observation.making import looks_like_adam, peak
 from leakscope.observation.observe import observe
-from leakscope.registry import get_attack, get_defence
+from leakscope.registry import attack_from_spec, get_attack, get_defence
 from leakscope.rng import generator
 from leakscope.types import Batch, LocalTraining, Observation, Reconstruction, SharedUpdate, Status
 from tiny import batch_of, seen_of, shared
@@ -62,6 +65,42 @@ def test_another_training_is_named(true: LocalTraining, said: LocalTraining, wor
     assert found.line.startswith("explained ")
     assert "noise" not in found.line
     assert at_truth(declared(seen, true), batch).line == ""
+
+
+_LIST = ("noise", "pruning", "quantisation", "another loss")
+
+
+@pytest.mark.parametrize("name", ["inverting-gradients:steps=100", "idlg:steps=10,retries=0", "fc-inversion"])
+@pytest.mark.parametrize(
+    ("true", "count", "cause"),
+    [
+        (replace(SGD, optimiser="adam", lr=0.001), 1, "Adam"),
+        (replace(SGD, optimiser="adam", lr=0.001), 2, "Adam"),
+        (replace(SGD, optimiser="adamw", lr=0.001, steps=8), 2, "Adam"),
+        (replace(SGD, weight_decay=0.5), 2, "weight decay"),
+    ],
+)
+def test_no_note_of_any_attack_guesses_where_the_cause_shows(name: str, true: LocalTraining, count: int, cause: str):
+    model, batch = network(), batch_of([1, 2][:count])
+    update = shared(model, batch, local=true)
+    for said in (SGD, None):
+        seen = observe(model, replace(update, local=said), scenario="C", truth=batch)
+        assert any(cause in note for note in seen.notes), seen.notes
+        try:
+            found = attack_from_spec(name).reconstruct(seen)
+        except UnsuitableError:
+            continue
+        assert found.status is not Status.OK
+        assert any(cause in note for note in found.notes)
+        guesses = [note for note in found.notes if any(word in note for word in _LIST)]
+        assert not guesses
+
+
+def test_what_pruning_leaves_is_not_taken_for_adam():
+    model, batch = build("lenet-dlg", image_size=32), batch_of([1, 2], shape=(3, 32, 32), dtype=torch.float32)
+    pruned = ls.share(model, batch, defence=get_defence("prune", fraction=0.9), seed=0)
+    notes = observe(model, pruned, scenario="C", truth=batch).notes
+    assert not any("Adam" in note for note in notes)
 
 
 @pytest.mark.parametrize(("true", "said"), [(0.01, 0.3), (0.1, 0.01)])

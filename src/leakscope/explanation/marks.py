@@ -9,10 +9,11 @@ from torch import nn
 
 from leakscope.explanation.description import count_steps, replays
 from leakscope.explanation.hypotheses import Case, Hypothesis
-from leakscope.explanation.signatures import behind_dropout, empty_columns, looks_like_adam, peak, shown_decay
+from leakscope.explanation.signatures import behind_dropout, empty_columns, shown_decay
 from leakscope.explanation.unrelated import unrelated_inputs
 from leakscope.networks.freeze import copy_network
 from leakscope.observation.consistency import ANOTHER_MODEL, is_reversal
+from leakscope.observation.making import looks_like_adam, peak
 from leakscope.observation.scenario import RATE_AND_STEPS
 from leakscope.tensors import scale
 from leakscope.types import LocalTraining
