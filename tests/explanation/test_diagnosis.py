@@ -11,7 +11,7 @@ from torch import nn
 import leakscope as ls
 from leakscope.errors import UnsuitableError
 from leakscope.explanation.signatures import shown_decay
-from leakscope.models import build
+from leakscope.models import Normalise, build
 from leakscope.observation.making import looks_like_adam, peak
 from leakscope.observation.observe import observe
 from leakscope.registry import attack_from_spec, get_attack, get_defence
@@ -132,6 +132,66 @@ def test_dropout_is_named():
     assert at_truth(quiet, batch).line == ""
 
 
+def wide(*, dropout: float = 0.5, seed: int = 0) -> nn.Sequential:
+    """Enough inputs behind the dropout to count those that got no gradient."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            *(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.Flatten()),
+            *(nn.Linear(216, 128), nn.ReLU(), nn.Dropout(dropout), nn.Linear(128, 8)),
+        ).double()
+
+
+def test_dropout_is_mostly_named_behind_two_examples_and_never_without_it():
+    named = 0
+    for seed in range(4):
+        batch = batch_of([1, 2], seed=seed)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            dropped = shared(wide(seed=seed).train(), batch)
+        found = at_truth(observe(wide(seed=seed).eval(), dropped, scenario="C", truth=batch), batch)
+        # Where chance leaves too little to count, dropout is what remains to be checked.
+        assert "dropout was" in found.line
+        named += found.found is not None and "dropout was active" in found.line
+        right = shared(wide(seed=seed).eval(), batch)
+        assert at_truth(observe(wide(seed=seed).eval(), right, scenario="C", truth=batch), batch).line == ""
+        other = observe(wide(seed=seed + 100).eval(), right, scenario="C", truth=batch)
+        assert "dropout was active" not in at_truth(other, batch).line
+    assert named >= 3
+
+
+def test_dropout_that_cannot_be_seen_is_not_claimed_and_not_ruled_out():
+    batch = batch_of([1, 2, 3, 4, 5])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        update = shared(wide().train(), batch)
+    found = at_truth(observe(wide().eval(), update, scenario="C", truth=batch), batch)
+    assert found.found is None
+    if found.line:
+        assert "that dropout was off" in found.line
+
+
+def normalised(inputs: torch.Tensor) -> torch.Tensor:
+    return (inputs - 0.45) / 0.25
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_normalisation_outside_the_network_is_named(count: int):
+    """The client's pipeline normalises, the declared network does not: no picture in [0, 1] explains the update."""
+    model, batch = network(), batch_of([1, 2][:count])
+    update = shared(model, Batch(normalised(batch.inputs), batch.targets, bounds=(-2.0, 2.5)))
+    found = get_attack("inverting-gradients", steps=150).reconstruct(observe(model, update, scenario="C", truth=batch))
+    assert found.status is Status.UNEXPLAINED
+    assert found.fit is not None
+    assert "with inputs outside [0, 1]" in found.fit.diagnosis, found.fit
+    assert "normalised outside the network" in found.fit.diagnosis
+    # The right declaration: the same constants inside the network.
+    inside = nn.Sequential(Normalise(mean=(0.45,), std=(0.25,)), model)
+    seen = observe(inside.double(), shared(inside, batch), scenario="C", truth=batch)
+    right = get_attack("inverting-gradients", steps=150).reconstruct(seen)
+    assert right.status is Status.OK, right.notes
+
+
 def test_a_reversed_sign_is_named_with_the_figure_of_another_run():
     model, batch = network(), batch_of([1])
     update = shared(model, batch)
@@ -153,18 +213,22 @@ def test_another_model_is_not_ok():
     assert "does not follow from the last layer's weights" in at_truth(alone, batch_of([1])).line
 
 
-def test_the_mode_of_batch_normalisation_is_found_by_another_run():
+@pytest.mark.parametrize("trained", [True, False], ids=["train, declared eval", "eval, declared train"])
+def test_the_mode_of_batch_normalisation_is_found_by_another_run(trained: bool):
     batch = batch_of([1, 2, 3])
     model = network(norm=True)
     with torch.no_grad():
         statistics = dict(model.named_buffers())
         statistics["1.running_mean"].fill_(0.5)
         statistics["1.running_var"].fill_(0.02)
-    seen = observe(model.eval(), shared(model.train(), batch), scenario="B", truth=batch)
-    seen = replace(seen, model=observe(model.eval(), shared(model.eval(), batch), scenario="B", truth=batch).model)
+    update = shared(model.train(trained), batch)
+    declared_model = observe(model.train(not trained), shared(model, batch), scenario="B", truth=batch).model
+    seen = replace(observe(model, update, scenario="B", truth=batch), model=declared_model)
     found = get_attack("inverting-gradients", steps=100).reconstruct(seen)
+    assert found.status is Status.UNEXPLAINED
     assert found.fit is not None
-    assert "batch normalisation in training mode" in found.fit.diagnosis, found.fit
+    mode = "training" if trained else "evaluation"
+    assert f"batch normalisation in {mode} mode" in found.fit.diagnosis, found.fit
 
 
 @pytest.mark.parametrize("seed", range(2))
