@@ -247,5 +247,4 @@ class GradientMatching(Attack):
     def _measure(self, seen: Observation) -> tuple[Distance, dict[str, Tensor]]:
         """The distance and the one group of observed tensors it measures from."""
         matched = self.recipe.matched(seen)
-        target = {name: value[None] for name, value in self.recipe.replay.target(matched).items()}
-        return self.recipe.distance_to(matched), target
+        return self.recipe.distance_to(matched), {k: v[None] for k, v in self.recipe.replay.target(matched).items()}
