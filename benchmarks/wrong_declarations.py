@@ -65,7 +65,8 @@ ROWS = {
     "normalisation": Row("normalised outside the network", "quick start", _QUICK, build="build"),
     "dropout": Row("dropout declared inactive", "dropout", _ONE, build="build_dropout"),
     "summed": Row("summed loss declared as mean", "summed", _ONE),
-    "model": Row("other weights", "quick start", _QUICK, weights=1),
+    "weights": Row("other weights", "quick start", _QUICK, weights=1),
+    "model": Row("other architecture, same shapes", "quick start", _QUICK, build="build_other"),
     "sign": Row("before − after", "quick start", _QUICK, sign=-1.0),
     "decay": Row("weight decay not declared", "weight decay", LocalTraining(0.01, epochs=3, batch_size=32)),
 }

@@ -23,9 +23,10 @@ from leakscope.types import Knowledge, Observation, Reconstruction, Status
 if TYPE_CHECKING:
     from leakscope.matching.recipe import Recipe
 
-# Fewer steps than this have hardly left their start on any network that was measured.
+# Fewer steps than this have hardly left their start on any network that was measured; searches know more of theirs.
 LEAST_STEPS = 20
-UNFINISHED = "the run ended while it still came closer, or after too few steps: no evidence; give it more steps"
+FALLING = "the run ended while it still came closer: no evidence; give it more steps"
+SHORT = "{steps} steps are too few on this network, where {name} needs at least {least}: no evidence; give it more"
 
 # Called with (evaluation, inputs of all groups, distances of all groups): must not change them.
 Watch = Callable[[int, Tensor, Tensor], None]
@@ -158,15 +159,27 @@ class Attack(ABC):
         a better description of an update that is not explained, which may take further runs; who made the update
         knows its description, and switches it off.
         """
-        several = [seen] if isinstance(seen, Observation) else list(seen)
-        for one in several:
-            if one.vocabulary is not None and not self.reads_tokens:
-                raise tokens_refused(self.name)
-            check_needs(self.name, self.needs_of(one), one)
         if isinstance(seen, Observation):
-            return self._settle(seen, self._reconstruct(seen, seed, watch), seed, diagnosing)
+            return self._settle(seen, self.run_unjudged(seen, seed, watch=watch), seed, diagnosing)
+        several = list(seen)
+        for one in several:
+            self._check_suitable(one)
         found = self._reconstruct_several(several, seed, watch)
         return [self._settle(one, each, seed, diagnosing) for one, each in zip(several, found, strict=True)]
+
+    @final
+    def run_unjudged(self, seen: Observation, seed: int = 0, *, watch: Watch | None = None) -> Reconstruction:
+        """As `reconstruct`, without fit and without the status that follows from it.
+
+        For an attack that runs this one as a part of itself: a part may be short, the whole is judged.
+        """
+        self._check_suitable(seen)
+        return self._reconstruct(seen, seed, watch)
+
+    def _check_suitable(self, seen: Observation) -> None:
+        if seen.vocabulary is not None and not self.reads_tokens:
+            raise tokens_refused(self.name)
+        check_needs(self.name, self.needs_of(seen), seen)
 
     def _settle(self, seen: Observation, found: Reconstruction, seed: int, diagnosing: bool) -> Reconstruction:
         """The same result with its fit, and the status that follows from it.
@@ -189,8 +202,11 @@ class Attack(ABC):
         attainable = 1.0 if assessed is None else assessed.attainable
         status, notes = settle_status(found.status, fit, attainable=attainable), found.notes
         named = assessed is not None and assessed.is_named
-        if not named and found.status is Status.OK and is_unfinished(found.history, fit, steps=steps, least=least):
-            status, notes = Status.UNFINISHED, (*notes, UNFINISHED)
+        # In an audit the truth may yet turn what is unexplained into a measurement; what is unfinished stays so.
+        open_ended = found.status is Status.OK or (found.status is Status.UNEXPLAINED and not diagnosing)
+        if not named and open_ended and is_unfinished(found.history, fit, steps=steps, least=least):
+            reason = SHORT.format(steps=steps, name=self.name, least=least) if short else FALLING
+            status, notes = Status.UNFINISHED, (*notes, reason)
         if fit is not None and status is not Status.OK and fit.diagnosis:
             notes = (*notes, fit.diagnosis)
         return replace(found, fit=fit, status=status, notes=notes)

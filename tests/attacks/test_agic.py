@@ -347,7 +347,7 @@ def two_rounds(seed=0, *, local=None):
 
 def test_earlier_rounds_of_a_client_are_used_with_the_latest():
     seen, batch = two_rounds()
-    attack = agic(steps=60, pre_steps=40, beta=2.0)
+    attack = agic(steps=100, pre_steps=40, beta=2.0)
     assert attack.joins_rounds
     found = attack.reconstruct(seen, 3)
     both = attack.reconstruct_epochs([*seen.earlier, seen], 3)

@@ -20,7 +20,7 @@ from leakscope.priors import smooth_prior
 from leakscope.testing import check_attack, smallest_problem
 from leakscope.types import Batch, Status
 
-SHORT = {"prior": "smooth", "latent_steps": 100, "weight_steps": 40, "restarts": 2}
+SHORT = {"prior": "smooth", "latent_steps": 150, "weight_steps": 50, "restarts": 2}
 
 
 def seen_of(problem, *, scenario="A"):
@@ -76,7 +76,7 @@ def test_tuning_that_makes_the_match_worse_is_not_returned():
     assert torch.equal(found.inputs, alone.inputs)
     assert found.loss == alone.loss
     assert found.status is Status.OK
-    assert "did not improve" in found.notes[-1]
+    assert any("did not improve" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("weight_steps", [0, 5])

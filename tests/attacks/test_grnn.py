@@ -129,7 +129,7 @@ def test_refining_reads_the_picture_through_the_pooling_and_keeps_the_generated_
     seen = seen_of(model, batch, scenario="C")
     attack = refined_grnn(steps=60, passes=8)
     rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1)
-    assert found.notes[-1] == "refined: read backwards through the max pooling"
+    assert "refined: read backwards through the max pooling" in found.notes
     assert attack.evaluate(seen, found) == found.loss < rough.loss
     assert found.history == (*rough.history, found.loss)
     assert found.targets.tolist() == [2]
@@ -142,7 +142,7 @@ def test_where_nothing_is_pooled_the_generators_picture_stays_and_a_note_says_wh
     attack = refined_grnn(steps=30)
     rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1)
     assert torch.equal(found.inputs, rough.inputs)
-    assert found.notes[-1].startswith("not refined: reading through max pooling needs blocks")
+    assert any(note.startswith("not refined: reading through max pooling needs blocks") for note in found.notes)
     assert attack.with_effort(Effort(7)).effort == Effort(7, None, 1, 7)
     assert attack.with_effort(Effort(7)) == refined_grnn(steps=7)
     with pytest.raises(UsageError, match="passes ≥ 1, got 0"):
@@ -159,7 +159,7 @@ def test_under_noise_that_the_features_betray_the_generators_picture_stays():
     rough, found = attack.search.reconstruct(seen, seed=1), attack.reconstruct(seen, seed=1, diagnosing=False)
     assert torch.equal(found.inputs, rough.inputs)
     assert found.loss == rough.loss
-    assert found.notes[-1].startswith("not refined: the features read off the linear layer")
+    assert any(note.startswith("not refined: the features read off the linear layer") for note in found.notes)
 
 
 def test_a_reading_that_explains_the_update_worse_is_not_returned(monkeypatch):
@@ -176,4 +176,4 @@ def test_a_reading_that_explains_the_update_worse_is_not_returned(monkeypatch):
     rough, found = (one.reconstruct(seen, seed=1, diagnosing=False) for one in (attack.search, attack))
     assert shares == [0.2, 0.5]
     assert torch.equal(found.inputs, rough.inputs)
-    assert "came to worse matches" in found.notes[-1]
+    assert any("came to worse matches" in note for note in found.notes)

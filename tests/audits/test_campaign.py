@@ -16,7 +16,7 @@ SMALL = {
     "model_options": {"mlp": {"hidden": [32], "activation": "sigmoid"}},
     "data": ["digits"],
     "victims": 2,
-    "attacks": ["fc-inversion", "inverting-gradients:steps=40"],
+    "attacks": ["fc-inversion", "inverting-gradients:steps=50"],
     "defences": ["none", "gaussian-noise:sigma=0.01"],
     "utility": {"rounds": 20, "clients": 2},
     "workers": 2,

@@ -34,7 +34,7 @@ def test_an_own_network_on_photographs(command: Command, own: str, tmp_path: Pat
     """Its answers are objects with logits, it has 1000 outputs, and the folder two classes."""
     words = (
         f"audit --model {own}:photographs --data photos --size 32 --mode train --attack "
-        "inverting-gradients:steps=25,restarts=1"
+        "inverting-gradients:steps=100,restarts=1"
     )
     code, out, err = command(*words.split(), *QUICK)
     assert code in (0, 3), err

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
+import pytest
+import torch
+
+from leakscope.attacks.inverting_gradients import inverting_gradients
+from leakscope.audits.cell import run_cell
 from leakscope.explanation import is_unfinished, judge_with_truth, settle_status
 from leakscope.explanation.verdict import gain
-from leakscope.registry import get_attack
+from leakscope.models import build
+from leakscope.networks import NetworkKind, kind_of
+from leakscope.registry import attack_from_spec, get_attack, get_defence
 from leakscope.types import Fit, Status
-from tiny import batch_of, dense, seen_of
+from tiny import batch_of, convolutional, dense, seen_of
 
 
 def test_the_gain_is_relative_to_what_unrelated_inputs_leave():
@@ -76,6 +83,10 @@ def test_too_few_steps_are_unfinished_unless_the_update_fits():
     assert is_unfinished([1.0] * 5, Fit(0.9, 0.95, 0.4), steps=5, least=20)
     assert is_unfinished([1.0] * 5, None, steps=5, least=20)
     assert not is_unfinished([1.0] * 5, Fit(0.999, 0.999, 0.4), steps=5, least=20)
+    # Where the labels alone make the update, hardly anything is left to be explained, and a few steps explain that.
+    assert is_unfinished([1.0] * 5, Fit(0.99995, 0.9999, 0.99), steps=5, least=20)
+    assert not is_unfinished([1.0] * 5, Fit(1.0, 1.0, 0.99), steps=5, least=20)
+    assert not is_unfinished([1.0] * 20, Fit(0.99995, 0.9999, 0.99), steps=20, least=20)
 
 
 @pytest.mark.parametrize("name", ["inverting-gradients", "adam-l2", "agic", "gradinversion"])
@@ -84,3 +95,65 @@ def test_five_steps_are_no_evidence(name: str):
     found = get_attack(name, steps=5).reconstruct(seen)
     assert found.status is not Status.OK
     assert found.fit is not None
+
+
+# The least steps on a dense, a convolutional and a deep network.
+LEAST = {
+    "inverting-gradients": (50, 100, 200),
+    "inverting-gradients:schedule=paper": (200, 400, 800),
+    "agic": (50, 100, 200),
+    "agic:schedule=held": (100, 300, 500),
+    "adam-l2": (200, 400, 800),
+    "sgd-cosine": (200, 400, 800),
+    "dlg-adam": (100, 300, 500),
+    "gradinversion": (100, 300, 500),
+    "grnn": (100, 200, 300),
+    "grnn-refined": (100, 200, 300),
+    "gias:prior=smooth": (200, 400, 800),
+    "ggl:prior=smooth": (50, 50, 50),
+    "ggl:prior=smooth,optimiser=adam": (100, 300, 500),
+    "policy-aware": (50, 100, 200),
+    "dlg": (5, 10, 25),
+    "idlg": (5, 10, 25),
+    "lbfgs-cosine": (5, 10, 25),
+}
+
+
+@pytest.mark.parametrize(("spec", "least"), LEAST.items())
+def test_the_least_steps_depend_on_the_attack_and_on_the_network(spec: str, least: tuple[int, int, int]):
+    attack, batch = attack_from_spec(spec), batch_of([1])
+    seen = seen_of(dense(), batch)
+    networks = [dense(), build("lenet5", num_classes=4), build("resnet20", num_classes=4)]
+    assert tuple(attack.least_steps(replace(seen, model=one)) for one in networks) == least
+    # What an attack does unless told otherwise is evidence on every network.
+    assert attack.effort.steps is not None
+    assert attack.effort.steps >= max(least)
+
+
+def test_what_counts_as_deep():
+    assert kind_of(build("mlp")) is NetworkKind.DENSE
+    assert kind_of(convolutional(norm=True)) is NetworkKind.CONVOLUTIONAL
+    assert kind_of(build("lenet5")) is NetworkKind.CONVOLUTIONAL
+    assert kind_of(build("cnn6")) is NetworkKind.CONVOLUTIONAL
+    assert kind_of(build("lstm")) is NetworkKind.CONVOLUTIONAL
+    for name in ("convnet", "resnet20", "vit"):
+        assert kind_of(build(name)) is NetworkKind.DEEP
+
+
+@pytest.mark.parametrize("spec", ["inverting-gradients:steps=20", "agic:steps=20"])
+def test_a_short_run_on_a_residual_network_is_not_called_safe(spec: str):
+    model = build("resnet20", num_classes=10, image_size=16).eval()
+    batch = batch_of([3], shape=(3, 16, 16), dtype=torch.float32)
+    result = run_cell(model, batch, attack_from_spec(spec), prior_alone=False)
+    assert result.status is Status.UNFINISHED
+    assert any("at least 200" in note for note in result.notes)
+
+
+def test_a_contradiction_does_not_make_a_short_run_a_measurement():
+    """In an audit the truth may turn `unexplained` into `ok`, but not what is unfinished."""
+    noisy = get_defence("gaussian-noise", sigma=0.02)
+    for seed in range(3):
+        result = run_cell(
+            convolutional(), batch_of([1], seed=seed), inverting_gradients(steps=30), defence=noisy, prior_alone=False
+        )
+        assert result.status in (Status.UNFINISHED, Status.DIVERGED)

@@ -52,8 +52,8 @@ def one_logit(label: int, *, side: int = 6, loss=logistic_loss):
     [
         (dlg(steps=40, retries=1), 40.0),
         (cpl(steps=20), 40.0),
-        (agic(steps=30), 15.0),
-        (gradinversion(steps=30, seeds=2), 15.0),
+        (agic(steps=50), 15.0),
+        (gradinversion(steps=100, seeds=2), 15.0),
     ],
     ids=["dlg", "cpl", "agic", "gradinversion"],
 )

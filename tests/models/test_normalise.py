@@ -5,7 +5,7 @@ import torch
 
 from leakscope import models
 from leakscope.errors import UsageError
-from leakscope.models.normalise import CONSTANTS
+from leakscope.input_values import CONSTANTS
 
 
 @pytest.mark.parametrize("name", models.names())

@@ -171,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         "CIFAR-10's constants for CIFAR-100",
-        "models/normalise.py",
+        "input_values.py",
         '"cifar100": ((0.50716, 0.48669, 0.44120), (0.26733, 0.25644, 0.27615))',
         '"cifar100": ((0.49147, 0.48226, 0.44677), (0.24703, 0.24349, 0.26159))',
         ("models/test_normalise.py",),

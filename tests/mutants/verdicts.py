@@ -56,8 +56,22 @@ MUTANTS = (
     Mutant(
         "too few steps are enough",
         "explanation/verdict.py",
-        "    if steps < least:\n        return True\n",
-        "    if steps < least:\n        return False\n",
+        "return fit is None or gain(fit.explained, fit.unrelated) <= _fitted(fit.unrelated)",
+        "return False",
+        _STATUS,
+    ),
+    Mutant(
+        "a short run that explains what labels explain is finished",
+        "explanation/verdict.py",
+        "FITTED if unrelated < TELLING else EXACT",
+        "FITTED",
+        _STATUS,
+    ),
+    Mutant(
+        "every network needs what a dense one needs",
+        "networks/kinds.py",
+        "return NetworkKind.DEEP",
+        "return NetworkKind.DENSE",
         _STATUS,
     ),
     Mutant(

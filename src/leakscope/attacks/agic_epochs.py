@@ -103,7 +103,7 @@ class JointAttack:
         """Reconstruct each update alone, recognise common examples, and optimise all of them together."""
         quick = replace(self.attack, steps=self.options.pre_steps)
         alone = tuple(
-            quick.reconstruct(one, random.child_seed(seed, self.attack.name, "alone", place))
+            quick.run_unjudged(one, random.child_seed(seed, self.attack.name, "alone", place))
             for place, one in enumerate(rounds.seen)
         )
         members = recognise(alone, epochs=rounds.epochs, most=self.options.most)

@@ -56,7 +56,7 @@ class Gias(MatchingWrapper):
         if not self.weight_steps:
             return found.reconstruction
         tuning = self._tuning(found.variables[LATENT])
-        late = tuning.reconstruct(seen, seed, watch=_later(watch, self.search.steps))
+        late = tuning.run_unjudged(seen, seed, watch=_later(watch, self.search.steps))
         return _join(found.reconstruction, late)
 
     def _tuning(self, latents: Tensor) -> GradientMatching:

@@ -40,7 +40,7 @@ class RefinedGrnn(MatchingWrapper):
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         """Train the generator, read the layers, return what explains the update better."""
-        found = self.search.reconstruct(seen, seed, watch=watch)
+        found = self.search.run_unjudged(seen, seed, watch=watch)
         losses: list[str] = []
         for late in _GRADIENT_FROM:
             try:

@@ -55,9 +55,9 @@ class PolicyAware(MatchingWrapper):
         """Rebuild what the model saw."""
         _check(seen)
         if len(self.hypotheses) == 1:
-            return _with(self.search, self.hypotheses).reconstruct(seen, seed, watch=watch)
+            return _with(self.search, self.hypotheses).run_unjudged(seen, seed, watch=watch)
         chains, spent, notes = self._signs(seen, seed)
-        found = _with(self.search, chains).reconstruct(seen, seed, watch=watch)
+        found = _with(self.search, chains).run_unjudged(seen, seed, watch=watch)
         return replace(found, evaluations=found.evaluations + spent, notes=(*found.notes, *notes))
 
     def _signs(self, seen: Observation, seed: int) -> tuple[Chains, int, tuple[str, ...]]:
@@ -87,7 +87,7 @@ class PolicyAware(MatchingWrapper):
         return chains, spent, (*notes, f"then {flips} single signs of {count} examples, for as many steps each")
 
     def _try(self, chains: Chains, seen: Observation, seed: int) -> Reconstruction:
-        return replace(_with(self.search, chains), steps=self.probe).reconstruct(seen, seed)
+        return replace(_with(self.search, chains), steps=self.probe).run_unjudged(seen, seed)
 
 
 def policy_aware(

@@ -30,7 +30,10 @@ def attack(
     classes: int | None = typer.Option(None, help="Classes of a reference network (default 10)."),
     labels: str | None = typer.Option(None, help="Labels, comma-separated, where the scenario grants them."),
     kind: str | None = typer.Option(None, help="'gradient' or 'delta', where the file does not say."),
-    lr: float | None = typer.Option(None, help="Client's learning rate, for a delta."),
+    local: str | None = typer.Option(
+        None, help="How the client trained, for a delta, e.g. lr=0.01,epochs=2,batch=8,momentum=0.9,optimiser=sgd."
+    ),
+    lr: float | None = typer.Option(None, help="Learning rate of a client with plain SGD, for a delta."),
     local_steps: int | None = typer.Option(None, help="Client's local steps, for a delta (default 1)."),
     local_batch: int | None = typer.Option(None, help="Client's local batch size, for a delta (default 1)."),
     num_examples: int | None = typer.Option(None, help="Examples behind the update, where known."),
@@ -105,10 +108,11 @@ def attack(
     check_granted(
         scenario,
         labels=(labels, Knowledge.LABELS),
+        local=(local, Knowledge.LEARNING_RATE),
         lr=(lr, Knowledge.LEARNING_RATE),
         num_examples=(num_examples, Knowledge.BATCH_SIZE),
     )
-    local = local_training(lr, local_steps, local_batch)
+    training = local_training(local, lr=lr, steps=local_steps, batch=local_batch)
     _check_options(weights=weights, before=before, labels=labels, update=update)
     _check_scoring(truth, fail_above=fail_above, public=public, prior_alone=prior_alone)
     network = load_network(
@@ -128,7 +132,8 @@ def attack(
         bounds=limits,
         before=before,
         kind=kind,
-        local=local,
+        local=training,
+        redeclared=local is not None,
         num_examples=num_examples,
         partial=partial,
         labels=labels,

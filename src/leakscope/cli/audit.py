@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import re
 import shlex
 import sys
 import time
 from collections import Counter
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +14,7 @@ import typer
 
 from leakscope.cli.failures import use_run_folder
 from leakscope.cli.file_budget import budget_option
+from leakscope.cli.local_options import parse_local
 from leakscope.cli.price import print_bill
 from leakscope.cli.targets import check_target, write_build_files
 from leakscope.cli.terminal import echo
@@ -126,7 +124,7 @@ def audit(
         "seeds": seed,
         "victims": victims,
         "batch_size": batch_size,
-        "local": None if local is None else _parse_local(local),
+        "local": None if local is None else parse_local(local),
         "rounds": rounds,
         "fail_above": fail_above,
         "budget": budget,
@@ -190,40 +188,6 @@ def _parse_size(text: str) -> int | tuple[int, int]:
     if len(sides) > 2 or not all(side.strip().isdecimal() and len(side) < 10 and int(side) > 0 for side in sides):
         raise UsageError(f"--size must be a side or height x width in pixels, as in 32 or 32x100, got {text[:80]!r}")
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
-
-
-def _parse_local(text: str) -> dict[str, Any]:
-    """Settings of `LocalTraining` from name=value,…; a value may hold commas itself, as in betas=0.9,0.99."""
-    from leakscope.errors import UsageError, suggest
-    from leakscope.local_training import LocalTraining
-
-    known = [field.name for field in fields(LocalTraining)]
-    found: dict[str, Any] = {}
-    for item in re.split(r",(?=[^,=]*=)", text):
-        written, equals, value = (part.strip() for part in item.partition("="))
-        name = "batch_size" if written == "batch" else written
-        if not equals or not value:
-            raise UsageError(f"--local: cannot read {item!r}; write name=value,name=value, as in lr=0.01,epochs=2")
-        if name not in known:
-            raise UsageError(f"--local has no setting {written!r}.{suggest(written, [*known, 'batch'])}")
-        if name in found:
-            raise UsageError(f"--local gives {name} twice, in {text!r}; give it once")
-        found[name] = _parse_value(value)
-    if "lr" not in found:
-        raise UsageError(f"--local needs the clients' learning rate, got {text!r}; add lr=…")
-    return found
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        # As people write them in a shell and in YAML.
-        return {"true": True, "false": False}[text.lower()]
-    except KeyError:
-        pass
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return text
 
 
 def _print_table(result: CampaignResult) -> None:

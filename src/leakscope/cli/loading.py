@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from leakscope.cli.local_options import read_local
 from leakscope.errors import BadInputError, MissingDataError, UnsuitableError, UsageError
 from leakscope.files import load_update
 from leakscope.files.updates import read_kind
@@ -35,24 +37,47 @@ def check_granted(scenario: str, **given: tuple[object, Knowledge]) -> None:
             )
 
 
-def local_training(lr: float | None, steps: int | None, batch: int | None) -> LocalTraining | None:
-    """How the client trained, where the command line says so."""
+def local_training(
+    local: str | None, *, lr: float | None, steps: int | None, batch: int | None
+) -> LocalTraining | None:
+    """How the client trained, where the command line says so: --local says all of it, the others plain SGD."""
+    if local is not None:
+        if given := [option for option, value in _plain(lr, steps, batch) if value is not None]:
+            raise UsageError(f"--local says how the client trained, and so does {given[0]}; put it into --local")
+        return read_local(local)
     if lr is not None:
         return LocalTraining(lr, 1 if steps is None else steps, 1 if batch is None else batch)
-    for option, value in (("--local-steps", steps), ("--local-batch", batch)):
+    for option, value in _plain(lr, steps, batch):
         if value is not None:
             raise UsageError(f"{option} has no use without the client's learning rate; give --lr, too, or drop it")
     return None
 
 
+def _plain(lr: float | None, steps: int | None, batch: int | None) -> tuple[tuple[str, float | None], ...]:
+    return ("--lr", lr), ("--local-steps", steps), ("--local-batch", batch)
+
+
 def load_any_update(
-    path: Path, *, before: Path | None, kind: str | None, local: LocalTraining | None, num_examples: int | None
+    path: Path,
+    *,
+    before: Path | None,
+    kind: str | None,
+    local: LocalTraining | None,
+    num_examples: int | None,
+    redeclared: bool = False,
 ) -> SharedUpdate:
-    """An update file, or the difference of two state dicts."""
+    """An update file, or the difference of two state dicts.
+
+    What a file says of its training must agree with `local`, unless it is declared anew: who reads in a diagnosis that
+    another description explains an update better needs no other file to try it.
+    """
     if kind not in (None, "gradient", "delta"):
         raise UsageError(f"--kind must be 'gradient' or 'delta', got {kind!r}")
     if local is not None and before is None:
         _check_delta(path, kind or read_kind(path))
+    if redeclared:
+        update = load_update(path, kind=kind, before=before, num_examples=num_examples)  # type: ignore[arg-type]
+        return replace(update, local=local)
     return load_update(path, kind=kind, before=before, local=local, num_examples=num_examples)  # type: ignore[arg-type]
 
 
@@ -60,12 +85,12 @@ def _check_delta(path: Path, kind: str | None) -> None:
     if kind is None:
         raise UsageError(
             f"{path} does not say whether it is a gradient or a change of weights, and only the latter has a use for "
-            "--lr; give --kind delta with --lr, or --kind gradient without it"
+            "a learning rate; give --kind delta with it, or --kind gradient without it"
         )
     if kind == "gradient":
         raise UsageError(
-            f"{path} is read as a gradient, for which --lr, --local-steps and --local-batch have no use; drop them, "
-            "or use --kind delta with a change of weights"
+            f"{path} is read as a gradient, for which --local, --lr, --local-steps and --local-batch have no use; "
+            "drop them, or use --kind delta with a change of weights"
         )
 
 

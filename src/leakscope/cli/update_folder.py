@@ -51,6 +51,7 @@ class Declaration:
     before: Path | None = None
     kind: str | None = None
     local: LocalTraining | None = None
+    redeclared: bool = False
     num_examples: int | None = None
     partial: bool = False
     labels: str | None = None
@@ -58,7 +59,12 @@ class Declaration:
     def open(self, path: Path) -> SharedUpdate:
         """Read and check one file."""
         update = load_any_update(
-            path, before=self.before, kind=self.kind, local=self.local, num_examples=self.num_examples
+            path,
+            before=self.before,
+            kind=self.kind,
+            local=self.local,
+            num_examples=self.num_examples,
+            redeclared=self.redeclared,
         )
         update = check_update(update, self.network, partial=self.partial)
         refuse_weights(update, self.network, path)

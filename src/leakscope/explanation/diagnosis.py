@@ -16,6 +16,7 @@ from leakscope.explanation.hypotheses import Case, Hypothesis, lengths
 from leakscope.explanation.marks import marked, to_run
 from leakscope.explanation.signatures import behind_dropout, was_changed
 from leakscope.explanation.verdict import CONVINCING, FITTED, SOLVED, gain
+from leakscope.observation.consistency import ADAM, DECAY
 from leakscope.types import Observation, Reconstruction, limits_of
 
 Refit = Callable[[Observation], Reconstruction]
@@ -176,6 +177,8 @@ def _is_at_bounds(case: Case) -> bool:
 
 
 def _what_remains(case: Case) -> str:
+    if shown := next((note for note in (ADAM, DECAY) if note in case.seen.notes), ""):
+        return shown
     if was_changed(case.seen):
         return "the update was changed before it was shared (noise, pruning, quantisation), or another loss was used"
     dropout = " and that dropout was off" if behind_dropout(case.seen.model) else ""

@@ -9,16 +9,21 @@ from torch import nn
 
 from leakscope.explanation.description import count_steps, replays
 from leakscope.explanation.hypotheses import Case, Hypothesis
-from leakscope.explanation.signatures import behind_dropout, empty_columns, looks_like_adam, peak, shown_decay
+from leakscope.explanation.signatures import behind_dropout, empty_columns, shown_decay
 from leakscope.explanation.unrelated import unrelated_inputs
 from leakscope.networks.freeze import copy_network
 from leakscope.observation.consistency import ANOTHER_MODEL, is_reversal
+from leakscope.observation.making import looks_like_adam, peak
 from leakscope.observation.scenario import RATE_AND_STEPS
 from leakscope.tensors import scale
 from leakscope.types import LocalTraining
 
-# More inputs of a layer without a gradient than this, beyond those of any replay, is dropout.
+# More inputs of a layer without a gradient than this, beyond those of any replay, is dropout. On the 84 inputs behind
+# the dropout of the quick-start network, eight clients each: with two examples dropout of 0.5 left out 8 to 21 % more
+# than any replay, with three or four −6 to 11 %, other weights −11 to 7 %, right declarations 0 % at most.
 _MORE_EMPTY = 0.15
+_MORE_EMPTY_OF_MANY = 0.075
+_MANY_INPUTS = 64
 # Room for inputs that were normalised outside the network: the usual constants stay within it.
 _WIDE = 2.7
 # Results of rightly declared pictures stay inside their bounds when these are widened, and explain less: that inputs
@@ -31,8 +36,8 @@ def marked(case: Case) -> Iterator[Hypothesis]:
     yield from _reversed(case)
     yield from _adam(case)
     yield from _decay(case)
-    yield from _dropout(case)
     yield from _another_model(case)
+    yield from _dropout(case)
 
 
 def to_run(case: Case) -> Iterator[Hypothesis]:
@@ -121,7 +126,8 @@ def _dropout(case: Case) -> Iterator[Hypothesis]:
     made = [way(inputs, case.targets) for inputs in (case.inputs, *unrelated_inputs(seen, len(case.inputs)))]
     for name in names:
         shown, usual = empty_columns(seen.update.tensors, name), max(empty_columns(one, name) for one in made)
-        if shown > usual + _MORE_EMPTY:
+        many = seen.update.tensors[name].shape[1] >= _MANY_INPUTS
+        if shown > usual + (_MORE_EMPTY_OF_MANY if many else _MORE_EMPTY):
             yield Hypothesis(
                 "with active dropout",
                 "dropout was active at the client: no attack knows its masks; audit updates made without it",

@@ -18,6 +18,11 @@ SOLVED = 0.9
 TOLERANCE = 0.05
 # A run of too few steps counts only where it fits the update this well: it then needed no more.
 FITTED = 0.99
+# Where unrelated inputs explain this much, the labels alone make the update, and of the little that is left a few steps
+# explain nearly all: on a sigmoid LeNet-5 20 steps gained 0.995 at 14.9 dB, 300 steps 1.000 at 18.3 dB. Only a result
+# that is exact to rounding counts there.
+TELLING = 0.9
+EXACT = 0.99999
 # A distance that falls by this share of itself in the last fifth of a run is still falling.
 LATE = 0.8
 FALLING = 0.3
@@ -65,15 +70,20 @@ def is_unfinished(history: Sequence[float], fit: Fit | None, *, steps: int | Non
 
     A result that explains the update is finished however it came about. `history` holds the distances of the run.
     """
-    if steps is None or (
-        fit is not None and gain(fit.explained, fit.unrelated) > (FITTED if steps < least else SOLVED)
-    ):
+    if steps is None:
         return False
     if steps < least:
-        return True
+        return fit is None or gain(fit.explained, fit.unrelated) <= _fitted(fit.unrelated)
+    if fit is not None and gain(fit.explained, fit.unrelated) > SOLVED:
+        return False
     known = [value for value in history if math.isfinite(value)]
     if len(known) < least:
         # It stopped by its own rule.
         return False
     late = max(1, int(LATE * len(known)))
     return min(known) < (1 - FALLING) * min(known[:late])
+
+
+def _fitted(unrelated: float) -> float:
+    """The gain beyond which a run of too few steps needed no more."""
+    return FITTED if unrelated < TELLING else EXACT

@@ -24,6 +24,7 @@ from leakscope.matching.penalties import Penalty
 from leakscope.matching.problem import Keep, Part, PlainRoute, Problem, Stop, count_parameters, lockstep_chunks
 from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.replays.replay import gradient_factor
+from leakscope.networks import kind_of
 from leakscope.option_ranges import check_attack_option
 from leakscope.types import Knowledge, Observation, Reconstruction, Status
 
@@ -130,6 +131,10 @@ class GradientMatching(Attack):
             restarts=self.restarts if effort.restarts is None else effort.restarts,
             retries=effort.attempts - 1,
         )
+
+    def least_steps(self, seen: Observation) -> int:
+        """What the optimiser needs on a network of this kind."""
+        return self.recipe.optimiser.least_steps(kind_of(seen.model))
 
     def revised(self, change: Callable[[Recipe], Recipe]) -> GradientMatching:
         """The same attack by another recipe."""
@@ -239,5 +244,4 @@ class GradientMatching(Attack):
     def _measure(self, seen: Observation) -> tuple[Distance, dict[str, Tensor]]:
         """The distance and the one group of observed tensors it measures from."""
         matched = self.recipe.matched(seen)
-        target = {name: value[None] for name, value in self.recipe.replay.target(matched).items()}
-        return self.recipe.distance_to(matched), target
+        return self.recipe.distance_to(matched), {k: v[None] for k, v in self.recipe.replay.target(matched).items()}

@@ -34,6 +34,10 @@ class MatchingWrapper(Attack):
         """The same attack around a search of another length."""
         return replace(self, search=self.search.with_effort(effort))
 
+    def least_steps(self, seen: Observation) -> int:
+        """That of the search."""
+        return self.search.least_steps(seen)
+
     def revised(self, change: Callable[[Recipe], Recipe]) -> MatchingWrapper:
         """The same attack around a search that knows a defence."""
         return replace(self, search=self.search.revised(change))

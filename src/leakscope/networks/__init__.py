@@ -5,6 +5,7 @@ from __future__ import annotations
 from leakscope.networks.chain import LayerChain, Step, take_apart, trace
 from leakscope.networks.forward import record_inputs, run
 from leakscope.networks.freeze import batch_statistics, check_weights, copy_network, freeze, strip
+from leakscope.networks.kinds import NetworkKind, kind_of
 from leakscope.networks.layers import (
     InputNormalisation,
     find_head,
@@ -21,6 +22,7 @@ from leakscope.networks.tokens import TokenLayer, find_token_layer, noise_tokens
 __all__ = [
     "InputNormalisation",
     "LayerChain",
+    "NetworkKind",
     "Settled",
     "Step",
     "TokenLayer",
@@ -34,6 +36,7 @@ __all__ = [
     "freeze",
     "is_normalisation",
     "is_residual_with_stored_statistics",
+    "kind_of",
     "noise_inputs",
     "noise_tokens",
     "norm_layers",

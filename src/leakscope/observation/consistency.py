@@ -21,6 +21,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from leakscope.observation.making import find_decay, looks_like_adam
 from leakscope.types import SharedUpdate
 
 # Rounding in half precision stays below this; a change that matters does not.
@@ -32,7 +33,15 @@ _KINDS = (("gradient", "delta"), ("delta", "gradient"))
 
 CHANGED = (
     "the last layer's gradient does not sum to zero over the classes, as every gradient of softmax cross-entropy does: "
-    "the update was changed before sharing (noise, pruning, quantisation, weight decay), or another loss was used"
+    "the update was changed before sharing (noise, pruning, quantisation), or another loss was used"
+)
+ADAM = (
+    "all weights moved by about the same amount, as Adam moves them, and not in proportion to a gradient; "
+    "declare optimiser='adam'"
+)
+DECAY = (
+    "the last layer's rows sum to a multiple of its weights' over the classes, as weight decay makes them, and not to "
+    "zero; declare weight_decay"
 )
 TOO_LARGE = (
     "the last bias gradient is larger than any mean of cross-entropy gradients can be: it was summed over examples, "
@@ -69,10 +78,19 @@ def suspicions(
     bias = update.tensors.get(names.get(id(head.bias), ""))
     if weight is None or not bool(weight.any()):
         return ()
+    found = _broken_marks(head, update, weight, bias, num_examples)
+    # A cause that can be named takes the place of what it broke.
+    return (ADAM,) if found and looks_like_adam(update.tensors) else found
+
+
+def _broken_marks(
+    head: nn.Linear, update: SharedUpdate, weight: Tensor, bias: Tensor | None, num_examples: int | None
+) -> tuple[str, ...]:
+    changed = CHANGED if find_decay(weight, head.weight) is None else DECAY
     if bias is None:
-        return (CHANGED,) if _imbalance(weight) > 5 * _ROUNDING else ()
+        return (changed,) if _imbalance(weight) > 5 * _ROUNDING else ()
     if _imbalance(bias, _last_digits(update, bias, head.bias)) > _ROUNDING:
-        return (CHANGED,)
+        return (changed,)
     # Signs as those of a gradient; the length matters only where it is known.
     factor = 1.0 if update.kind == "gradient" else -1.0
     return _of_bias(head, update, weight.double() * factor, bias.double() * factor, num_examples)
@@ -80,7 +98,7 @@ def suspicions(
 
 def contradictions(notes: Iterable[str]) -> tuple[str, ...]:
     """Those of `suspicions` that speak of a wrong declaration; noise makes the others as well."""
-    return tuple(note for note in notes if note not in (CHANGED, TOO_LARGE, TOO_MANY))
+    return tuple(note for note in notes if note not in (CHANGED, ADAM, DECAY, TOO_LARGE, TOO_MANY))
 
 
 def is_reversal(note: str) -> bool:
@@ -91,7 +109,7 @@ def is_reversal(note: str) -> bool:
 def is_suspicion(note: str) -> bool:
     """Whether a note of an observation says that the update is not what it was declared to be."""
     reversals = [REVERSED.format(kind=kind, other=other) for kind, other in _KINDS]
-    return note in (CHANGED, TOO_LARGE, TOO_MANY, ANOTHER_MODEL, *reversals)
+    return note in (CHANGED, ADAM, DECAY, TOO_LARGE, TOO_MANY, ANOTHER_MODEL, *reversals)
 
 
 def _of_bias(

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from leakscope.matching.optimisers.evolution import CMAES
-from leakscope.matching.optimisers.first_order import (
-    SGD,
-    Adam,
+from leakscope.matching.optimisers.first_order import SGD, Adam, Evaluate, Evaluation, Optimiser, RMSprop, State
+from leakscope.matching.optimisers.langevin import Langevin
+from leakscope.matching.optimisers.lbfgs import LBFGS
+from leakscope.matching.optimisers.schedules import (
     Constant,
-    Evaluate,
-    Evaluation,
     FallingLate,
     Linear,
-    Optimiser,
-    RMSprop,
     Schedule,
-    State,
     ThreeDrops,
     WarmCosine,
     constant,
@@ -23,8 +19,6 @@ from leakscope.matching.optimisers.first_order import (
     three_drops,
     warm_cosine,
 )
-from leakscope.matching.optimisers.langevin import Langevin
-from leakscope.matching.optimisers.lbfgs import LBFGS
 
 __all__ = [
     "CMAES",

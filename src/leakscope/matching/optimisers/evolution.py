@@ -18,10 +18,14 @@ from leakscope import rng as random
 from leakscope.errors import MissingExtraError, UsageError
 from leakscope.matching.candidates.pixels import Variables
 from leakscope.matching.optimisers.first_order import Evaluate, Evaluation, Optimiser, Project, State
+from leakscope.networks import NetworkKind
 
 # A small network is measured seven times faster in one pass over many candidates than one by one; a
 # large one fills the cache with two, and memory with more.
 _NUMBERS, _FEWEST, _USUAL, _MOST = 4_000_000, 2, 16, 32
+
+# Generations; the deviation of the first one hardly changes before.
+_LEAST = 50
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,10 @@ class CMAES(Optimiser):
     def evaluations(self, steps: int) -> int:
         """The start, then a population a generation."""
         return 1 + (steps - 1) * self.population
+
+    def least_steps(self, kind: NetworkKind) -> int:
+        """Generations, whatever the network: what is searched is the latent of a prior."""
+        return _LEAST
 
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Yield the start, then the best of each generation."""

@@ -1,13 +1,11 @@
 """Axis 6: how candidates move. An optimiser yields states; each holds an iterate and *its* loss.
 
 Variables carry a leading dimension of groups that never mix, so restarts and victims run in
-lockstep. The closing update of a run is not evaluated, so it is never returned. Schedules are values, not functions:
-an attack that holds one has the same repr in every process.
+lockstep. The closing update of a run is not evaluated, so it is never returned.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,69 +15,8 @@ import torch
 from torch import Tensor
 
 from leakscope.matching.candidates.pixels import Variables
-
-_WARM_UP = 50
-
-
-class Schedule(Protocol):
-    """The factor of the rate at each step."""
-
-    def __call__(self, step: int, steps: int) -> float:
-        """Return the factor of step `step` of `steps`."""
-        ...
-
-
-@dataclass(frozen=True)
-class Constant:
-    """The same rate throughout."""
-
-    def __call__(self, step: int, steps: int) -> float:
-        """Return 1."""
-        return 1.0
-
-
-@dataclass(frozen=True)
-class ThreeDrops:
-    """×0.1 after 3/8, 5/8 and 7/8 of the run, at the rounded places of Inverting Gradients."""
-
-    def __call__(self, step: int, steps: int) -> float:
-        """Return 0.1 to the number of drops so far."""
-        places = (int(steps // 2.667), int(steps // 1.6), int(steps // 1.142))
-        return 0.1 ** sum(step >= place for place in places)
-
-
-@dataclass(frozen=True)
-class Linear:
-    """From 1 down to 0."""
-
-    def __call__(self, step: int, steps: int) -> float:
-        """Return the share of the run that is left."""
-        return 1.0 - step / steps
-
-
-@dataclass(frozen=True)
-class FallingLate:
-    """The full rate for the first half of the run, then down to 0 in a straight line."""
-
-    def __call__(self, step: int, steps: int) -> float:
-        """Return the factor of the rate."""
-        return min(1.0, 2 * (1 - step / steps))
-
-
-@dataclass(frozen=True)
-class WarmCosine:
-    """From 0 to 1 in 50 steps, or a tenth of a shorter run; then down to 0 along half a cosine."""
-
-    def __call__(self, step: int, steps: int) -> float:
-        """Return the factor of the rate."""
-        warm = min(_WARM_UP, steps // 10)
-        if step < warm:
-            return (step + 1) / (warm + 1)
-        return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
-
-
-constant, three_drops, linear = Constant(), ThreeDrops(), Linear()
-falling_late, warm_cosine = FallingLate(), WarmCosine()
+from leakscope.matching.optimisers.schedules import Schedule, constant
+from leakscope.networks import NetworkKind
 
 
 @dataclass(frozen=True)
@@ -133,6 +70,10 @@ class Optimiser(ABC):
         """How many evaluations `steps` steps can take at most; one a step unless an optimiser says otherwise."""
         return steps
 
+    def least_steps(self, kind: NetworkKind) -> int:
+        """Steps below which a run on such a network has hardly begun, whatever distance it ended at."""
+        return constant.least_steps(kind)
+
     def seeded(self, seed: int) -> Optimiser:
         """The same optimiser drawing from `seed`, where it draws random numbers of its own."""
         return self
@@ -159,6 +100,10 @@ class Adam(Optimiser):
     def __post_init__(self) -> None:
         # Pairs in order, so that two optimisers with the same rates are equal and hash alike.
         object.__setattr__(self, "rates", tuple(sorted(dict(self.rates).items())))
+
+    def least_steps(self, kind: NetworkKind) -> int:
+        """That of the schedule."""
+        return self.schedule.least_steps(kind)
 
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Run Adam with bias correction."""
@@ -190,6 +135,10 @@ class SGD(Optimiser):
     signed: bool = False
     schedule: Schedule = constant
 
+    def least_steps(self, kind: NetworkKind) -> int:
+        """That of the schedule."""
+        return self.schedule.least_steps(kind)
+
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Run SGD."""
         velocity = {name: torch.zeros_like(value) for name, value in start.items()}
@@ -218,6 +167,10 @@ class RMSprop(Optimiser):
     decay: float = 0.99
     schedule: Schedule = constant
     epsilon: float = 1e-8
+
+    def least_steps(self, kind: NetworkKind) -> int:
+        """A generator's weights come from nothing to a picture first; momentum of 0.99 then goes far in a step."""
+        return kind.choose(100, 200, 300)
 
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Run RMSprop."""

@@ -13,6 +13,7 @@ import torch
 from leakscope import rng as random
 from leakscope.matching.candidates.pixels import Variables
 from leakscope.matching.optimisers.first_order import SGD, Adam, Evaluate, Optimiser, Project, State
+from leakscope.networks import NetworkKind
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class Langevin(Optimiser):
     def evaluations(self, steps: int) -> int:
         """Those of the base."""
         return self.base.evaluations(steps)
+
+    def least_steps(self, kind: NetworkKind) -> int:
+        """Those of the base."""
+        return self.base.least_steps(kind)
 
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Run the base; noise is added before the projection, so that iterates stay valid."""

@@ -15,6 +15,10 @@ from torch import Tensor
 
 from leakscope.matching.candidates.pixels import Variables
 from leakscope.matching.optimisers.first_order import Evaluate, Evaluation, Optimiser, Project, State
+from leakscope.networks import NetworkKind
+
+# Steps of 20 evaluations on a dense, a convolutional and a deep network.
+_LEAST = (5, 10, 25)
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class LBFGS(Optimiser):
     def evaluations(self, steps: int) -> int:
         """`inner` evaluations a step."""
         return steps * self.inner
+
+    def least_steps(self, kind: NetworkKind) -> int:
+        """Few, of `inner` evaluations each: it learns the curvature, or it diverges."""
+        return kind.choose(*_LEAST)
 
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Run until every group has stopped or `steps` are used up."""
