@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-Levels = Tensor
-Operation = Callable[[Levels, Tensor], Levels]
+Operation = Callable[[Tensor, Tensor], Tensor]
 
 # Weights of red, green and blue in a grey level, in 65536ths.
 _GREY_WEIGHTS = (19595, 38470, 7471)
@@ -23,28 +22,28 @@ _GREY_WEIGHTS = (19595, 38470, 7471)
 _BEHIND = 128
 
 
-def quantise(images: Tensor) -> Levels:
+def quantise(images: Tensor) -> Tensor:
     """The nearest levels of pixels in [0, 1]."""
     return (images.detach().cpu().double().clamp(0, 1) * 255).round().to(torch.uint8)
 
 
-def brightness(levels: Levels, amounts: Tensor) -> Levels:
+def brightness(levels: Tensor, amounts: Tensor) -> Tensor:
     """Blend with black."""
     return _blend(torch.zeros_like(levels), levels, amounts)
 
 
-def contrast(levels: Levels, amounts: Tensor) -> Levels:
+def contrast(levels: Tensor, amounts: Tensor) -> Tensor:
     """Blend with the mean of the grey picture, rounded."""
     mean = (_grey(levels).double().mean((-3, -2, -1), keepdim=True) + 0.5).floor()
     return _blend(mean.to(torch.uint8).expand_as(levels), levels, amounts)
 
 
-def colour(levels: Levels, amounts: Tensor) -> Levels:
+def colour(levels: Tensor, amounts: Tensor) -> Tensor:
     """Blend with the grey picture."""
     return _blend(_grey(levels).expand_as(levels), levels, amounts)
 
 
-def sharpness(levels: Levels, amounts: Tensor) -> Levels:
+def sharpness(levels: Tensor, amounts: Tensor) -> Tensor:
     """Blend with the picture smoothed by weights 1 and 5 in the middle, of 13; the border stays."""
     smooth = levels.clone()
     if min(levels.shape[-2:]) >= 3:
@@ -56,17 +55,17 @@ def sharpness(levels: Levels, amounts: Tensor) -> Levels:
     return _blend(smooth, levels, amounts)
 
 
-def translate_x(levels: Levels, amounts: Tensor) -> Levels:
+def translate_x(levels: Tensor, amounts: Tensor) -> Tensor:
     """What is at column x was at x + m·width, to the nearest column; black where there is none."""
     return _take(levels, _offsets(levels.shape[-1], amounts), dim=-1)
 
 
-def translate_y(levels: Levels, amounts: Tensor) -> Levels:
+def translate_y(levels: Tensor, amounts: Tensor) -> Tensor:
     """What is at row y was at y + m·height, to the nearest row; black where there is none."""
     return _take(levels, _offsets(levels.shape[-2], amounts), dim=-2)
 
 
-def shear_y(levels: Levels, amounts: Tensor) -> Levels:
+def shear_y(levels: Tensor, amounts: Tensor) -> Tensor:
     """What is at (x, y) was at (x, y + m x), by cubic interpolation along the column; black where there is none."""
     height, width = levels.shape[-2:]
     rows, columns = (torch.arange(size, dtype=torch.float64) + 0.5 for size in (height, width))
@@ -78,28 +77,28 @@ def shear_y(levels: Levels, amounts: Tensor) -> Levels:
     return torch.where(inside[:, None], value.clamp(0, 255), torch.zeros_like(value)).to(torch.uint8)
 
 
-def rotate(levels: Levels, amounts: Tensor) -> Levels:
+def rotate(levels: Tensor, amounts: Tensor) -> Tensor:
     """Turn counter-clockwise by degrees about the centre, to the nearest pixel; grey where there is no picture."""
     return torch.stack([_rotate_one(one, float(angle)) for one, angle in zip(levels, amounts, strict=True)])
 
 
-def invert(levels: Levels, amounts: Tensor) -> Levels:
+def invert(levels: Tensor, amounts: Tensor) -> Tensor:
     """255 − x."""
     return 255 - levels
 
 
-def solarise(levels: Levels, amounts: Tensor) -> Levels:
+def solarise(levels: Tensor, amounts: Tensor) -> Tensor:
     """Invert what is not below the threshold, in levels."""
     return torch.where(levels.double() < _spread(amounts), levels, 255 - levels)
 
 
-def posterise(levels: Levels, amounts: Tensor) -> Levels:
+def posterise(levels: Tensor, amounts: Tensor) -> Tensor:
     """Keep the given number of leading bits."""
     steps = _spread(2 ** (8 - amounts)).long()
     return (levels.long() // steps * steps).to(torch.uint8)
 
 
-def autocontrast(levels: Levels, amounts: Tensor) -> Levels:
+def autocontrast(levels: Tensor, amounts: Tensor) -> Tensor:
     """Stretch every channel to the full range."""
     low, high = (bound.double() for bound in (levels.amin((-2, -1)), levels.amax((-2, -1))))
     # A number over a tensor would be its reciprocal times the number: one rounding more than Pillow's.
@@ -109,7 +108,7 @@ def autocontrast(levels: Levels, amounts: Tensor) -> Levels:
     return _look_up(levels, torch.where((high > low)[..., None], table, grades))
 
 
-def equalise(levels: Levels, amounts: Tensor) -> Levels:
+def equalise(levels: Tensor, amounts: Tensor) -> Tensor:
     """Spread every channel's levels evenly, by how often they occur."""
     flat = levels.flatten(2).long()
     counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.long).scatter_add_(2, flat, torch.ones_like(flat))
@@ -121,14 +120,14 @@ def equalise(levels: Levels, amounts: Tensor) -> Levels:
     return _look_up(levels, torch.where(step > 0, table, torch.arange(256)))
 
 
-def _blend(plain: Levels, levels: Levels, amounts: Tensor) -> Levels:
+def _blend(plain: Tensor, levels: Tensor, amounts: Tensor) -> Tensor:
     """plain + (1 + m)·(levels − plain) in 32 bits, cut off to whole levels."""
     base = plain.float()
     factor = _spread(1 + amounts).float()
     return (base + factor * (levels.float() - base)).clamp(0, 255).to(torch.uint8)
 
 
-def _grey(levels: Levels) -> Levels:
+def _grey(levels: Tensor) -> Tensor:
     if levels.shape[1] != 3:
         return levels.double().mean(1, keepdim=True).round().to(torch.uint8)
     weights = torch.tensor(_GREY_WEIGHTS).reshape(3, 1, 1)
@@ -140,14 +139,14 @@ def _offsets(side: int, amounts: Tensor) -> Tensor:
     return (torch.arange(side) + 0.5 + (amounts * side)[:, None]).floor().long()
 
 
-def _take(levels: Levels, places: Tensor, *, dim: int) -> Levels:
+def _take(levels: Tensor, places: Tensor, *, dim: int) -> Tensor:
     side = levels.shape[dim]
     shape = (len(levels), 1, 1, side) if dim == -1 else (len(levels), 1, side, 1)
     found = levels.gather(dim, places.clamp(0, side - 1).reshape(shape).expand_as(levels))
     return found * ((places >= 0) & (places < side)).reshape(shape)
 
 
-def _index(places: Tensor, side: int, like: Levels) -> Tensor:
+def _index(places: Tensor, side: int, like: Tensor) -> Tensor:
     return places.clamp(0, side - 1).long()[:, None].expand_as(like)
 
 
@@ -158,7 +157,7 @@ def _cubic(taps: list[Tensor], at: Tensor) -> Tensor:
     return two + at * (slope + at * (bend + at * twist))
 
 
-def _rotate_one(levels: Levels, degrees: float) -> Levels:
+def _rotate_one(levels: Tensor, degrees: float) -> Tensor:
     height, width = levels.shape[-2:]
     cos, sin = (round(value, 15) for value in (math.cos(-math.radians(degrees)), math.sin(-math.radians(degrees))))
     middle_x, middle_y = width / 2, height / 2
@@ -177,7 +176,7 @@ def _fixed_point(row: tuple[float, float, float], height: int, width: int) -> Te
     return (start + down * torch.arange(height)[:, None] + across * torch.arange(width)) >> 16
 
 
-def _look_up(levels: Levels, table: Tensor) -> Levels:
+def _look_up(levels: Tensor, table: Tensor) -> Tensor:
     return table.to(torch.uint8).gather(2, levels.flatten(2).long()).reshape(levels.shape)
 
 

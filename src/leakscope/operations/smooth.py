@@ -139,9 +139,10 @@ def invert(images: Tensor, parameters: Tensor) -> Tensor:
 
 
 def solarise(images: Tensor, parameters: Tensor) -> Tensor:
-    """Invert what is above the threshold, with an edge soft enough to learn the threshold."""
-    above = torch.sigmoid((images - _spread(parameters[:, 0])) * 50)
-    return images + above * (1 - 2 * images)
+    """Invert what is not below the threshold; the derivative is that of an edge soft enough to learn the threshold."""
+    threshold = _spread(parameters[:, 0])
+    soft = images + torch.sigmoid((images - threshold) * 50) * (1 - 2 * images)
+    return _straight_through(soft, torch.where(images < threshold, images, 1 - images))
 
 
 def autocontrast(images: Tensor, parameters: Tensor) -> Tensor:

@@ -17,6 +17,8 @@ from leakscope.types import Observation
 
 WEIGHTS = "policy.weights"
 PARAMETERS = "policy.parameters"
+# The weights settle within a few hundred steps of usual rates.
+_SHARPNESS = 4.0
 # A unit of a variable moves its parameter by so much of its range, as in the policy-aware attack.
 _PACE = 0.02
 # The sign of a recolouring is found by going there; a shift by half a picture is not.
@@ -94,9 +96,13 @@ class Alternatives(Candidate):
             found.append(one)
         mixed = found[0]
         if WEIGHTS in variables:
-            weights = variables[WEIGHTS].flatten(0, 1).softmax(1).reshape(len(flat), -1, 1, 1, 1)
+            weights = _shares(variables[WEIGHTS].flatten(0, 1)).reshape(len(flat), -1, 1, 1, 1)
             mixed = (weights * torch.stack(found, dim=1)).sum(1)
         return mixed.unflatten(0, images.shape[:2])
+
+    def original(self, seen: Observation, variables: Variables) -> Tensor | None:
+        """The picture before the policy."""
+        return self.base.decode(seen, variables)
 
     def project(self, seen: Observation, variables: Variables) -> Variables:
         """Keep the base where it must stay, and the parameters in their ranges."""
@@ -123,7 +129,7 @@ class Alternatives(Candidate):
         said = self.base.describe(seen, variables)
         if WEIGHTS not in variables:
             return said
-        shares, chosen = variables[WEIGHTS].softmax(1).max(1)
+        shares, chosen = _shares(variables[WEIGHTS]).max(1)
         rows = [
             f"{_describe_chain(self.chains[number])} ({share:.0%})"
             for number, share in zip(chosen.tolist(), shares.tolist(), strict=True)
@@ -132,6 +138,10 @@ class Alternatives(Candidate):
 
     def _free(self) -> list[Transform]:
         return [item for chain in self.chains for item in chain if _is_free(item)]
+
+
+def _shares(weights: Tensor) -> Tensor:
+    return (_SHARPNESS * weights).softmax(1)
 
 
 def _is_free(item: Transform) -> bool:
