@@ -17,8 +17,6 @@ from leakscope.types import Observation
 
 WEIGHTS = "policy.weights"
 PARAMETERS = "policy.parameters"
-# The weights settle within a few hundred steps of usual rates.
-_SHARPNESS = 4.0
 # A unit of a variable moves its parameter by so much of its range, as in the policy-aware attack.
 _PACE = 0.02
 # The sign of a recolouring is found by going there; a shift by half a picture is not.
@@ -63,8 +61,9 @@ def _fixed(transform: Transform, amount: float) -> Transform:
 class Alternatives(Candidate):
     """Σ_k w_k · T_k(x): each example is a mixture of what the chains make of it, with weights of its own.
 
-    The weights are a softmax that begins even; the chain that explains the update best takes over. All happens in one
-    run, so that the attack costs no more steps. What is returned is what the model saw.
+    The weights are a softmax that begins even and stays soft for long, or the first steps would decide; the chain that
+    explains the update best takes over. All happens in one run, so that the attack costs no more steps. What is
+    returned is what the model saw.
     """
 
     chains: tuple[Chain, ...]
@@ -96,7 +95,7 @@ class Alternatives(Candidate):
             found.append(one)
         mixed = found[0]
         if WEIGHTS in variables:
-            weights = _shares(variables[WEIGHTS].flatten(0, 1)).reshape(len(flat), -1, 1, 1, 1)
+            weights = variables[WEIGHTS].flatten(0, 1).softmax(1).reshape(len(flat), -1, 1, 1, 1)
             mixed = (weights * torch.stack(found, dim=1)).sum(1)
         return mixed.unflatten(0, images.shape[:2])
 
@@ -129,7 +128,7 @@ class Alternatives(Candidate):
         said = self.base.describe(seen, variables)
         if WEIGHTS not in variables:
             return said
-        shares, chosen = _shares(variables[WEIGHTS]).max(1)
+        shares, chosen = variables[WEIGHTS].softmax(1).max(1)
         rows = [
             f"{_describe_chain(self.chains[number])} ({share:.0%})"
             for number, share in zip(chosen.tolist(), shares.tolist(), strict=True)
@@ -138,10 +137,6 @@ class Alternatives(Candidate):
 
     def _free(self) -> list[Transform]:
         return [item for chain in self.chains for item in chain if _is_free(item)]
-
-
-def _shares(weights: Tensor) -> Tensor:
-    return (_SHARPNESS * weights).softmax(1)
 
 
 def _is_free(item: Transform) -> bool:
