@@ -235,6 +235,19 @@ def test_the_attacker_who_knows_is_still_that_attack():
     assert transforms().adapt(fc_inversion()) == fc_inversion()
 
 
+def test_a_second_search_of_the_same_attack_knows_the_policy_too():
+    batch, model = moved(), smallest_problem().model
+    run = run_client(model, batch, defence=transforms("3"), seed=2)
+    seen = observe(model, run.update, scenario="A", truth=batch)
+    knowing = transforms("3").adapt(ls.get_attack("gias", prior="smooth", latent_steps=4, weight_steps=3, restarts=1))
+    found = knowing.reconstruct(seen)
+    assert found.originals is not None
+    assert knowing.evaluate(seen, found) == found.loss
+    tuned = knowing._tuning(torch.zeros(2, 3)).recipe.candidate
+    assert isinstance(tuned, Alternatives)
+    assert tuned.chains == knowing.search.recipe.candidate.chains
+
+
 def test_the_policy_aware_attack_keeps_its_own_idea_of_the_pictures():
     (spec,) = transforms(HYBRID).strong_attacks
     attack = registry.attack_from_spec(spec)

@@ -117,6 +117,7 @@ def test_what_does_nothing_says_so(text):
     [
         ("50", "no operation 50; the library has numbers 0 to 49"),
         ("3-50", "no operation 50"),
+        ("3-3-3-3-3-3-3", "at most 6 operations, got 7"),
         (-1, "negative number"),
         ("-1-3", "negative number"),
         ("3--1", "cannot read"),

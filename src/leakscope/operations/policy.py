@@ -13,6 +13,8 @@ from leakscope.operations.library import IDENTITY, LIBRARY, NUMBER_OF_OPERATIONS
 
 _HOW = "write numbers joined by '-', as in 3-1-7, and policies to draw from joined by '+', as in 3-1-7+43-18-18"
 _EMPTY = f"{_HOW}; 28 leaves pictures alone"
+# Every shift may have gone either way: an attacker has to tell 2^k chains apart.
+_LONGEST = 6
 _WRITTEN = re.compile(r"[0-9][0-9\s+-]*")
 
 
@@ -28,6 +30,10 @@ class Policy:
     def __post_init__(self) -> None:
         if not self.parts or not all(self.parts):
             raise UsageError(f"a policy of transformations is empty in {self.parts!r}; {_EMPTY}")
+        if (length := max(map(len, self.parts))) > _LONGEST:
+            raise UsageError(
+                f"a policy has at most {_LONGEST} operations, got {length}; the published ones, as 3-1-7, have up to 3"
+            )
         for index in (index for part in self.parts for index in part):
             if not 0 <= index < NUMBER_OF_OPERATIONS:
                 raise UsageError(

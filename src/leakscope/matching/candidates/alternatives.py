@@ -99,6 +99,10 @@ class Alternatives(Candidate):
             mixed = (weights * torch.stack(found, dim=1)).sum(1)
         return mixed.unflatten(0, images.shape[:2])
 
+    def around(self, base: Candidate) -> Candidate:
+        """`base` through the same transformations."""
+        return replace(self, base=base)
+
     def original(self, seen: Observation, variables: Variables) -> Tensor | None:
         """The picture before the policy."""
         return self.base.decode(seen, variables)

@@ -50,6 +50,10 @@ class Candidate(ABC):
         """Move variables back to where they must stay, after each step; by default they may be anywhere."""
         return variables
 
+    def around(self, base: Candidate) -> Candidate:
+        """`base` seen as this candidate sees its own, where it is one that looks through something."""
+        return base
+
     def original(self, seen: Observation, variables: Variables) -> Tensor | None:
         """The pictures before what a client is thought to have done to them, [groups, count, …]; None for nothing."""
         return None

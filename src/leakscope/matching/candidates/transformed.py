@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -40,6 +40,10 @@ class Transformed(Candidate):
         for place in range(self._length()):
             images = self._step(place, images, variables[variable(place)])
         return images
+
+    def around(self, base: Candidate) -> Candidate:
+        """`base` through the same transformations."""
+        return replace(self, base=base)
 
     def original(self, seen: Observation, variables: Variables) -> Tensor | None:
         """The picture before the transformations."""
