@@ -50,6 +50,7 @@ DEFENCES = {
     "laplacian-noise": "noise.laplacian_noise",
     "prune": "prune.prune",
     "clip": "clip.clip",
+    "transforms": "transforms.defence.transforms",
 }
 TABLES = {"attack": ATTACKS, "defence": DEFENCES}
 NONE = "none"
@@ -206,7 +207,7 @@ def first_line(kind: str, name: str) -> str:
 
 def _definition(kind: str, name: str) -> ast.FunctionDef:
     module, _, function = TABLES[kind][name].rpartition(".")
-    source = Path(__file__).parent / f"{kind}s" / f"{module}.py"
+    source = Path(__file__).parent / f"{kind}s" / f"{module.replace('.', '/')}.py"
     return next(node for node in _parse(source).body if isinstance(node, ast.FunctionDef) and node.name == function)
 
 

@@ -218,6 +218,8 @@ class Reconstruction:
     rounds were matched together, `joint` holds all their examples: `loss` is the distance of all updates there.
     `fit` says how much of the update the result explains; None where that cannot be computed. Where inputs are tokens,
     `tokens` holds the set of those that were found, sorted, out of `vocabulary`; `inputs` only lists them, −1 behind.
+    `inputs` are what the model saw; where an attacker knows what the client did to its pictures first, `originals`
+    are the pictures before that.
     """
 
     inputs: Tensor
@@ -232,3 +234,4 @@ class Reconstruction:
     fit: Fit | None = None
     tokens: Tensor | None = None
     vocabulary: int | None = None
+    originals: Tensor | None = None

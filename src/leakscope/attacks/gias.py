@@ -62,7 +62,7 @@ class Gias(MatchingWrapper):
     def _tuning(self, latents: Tensor) -> GradientMatching:
         recipe = replace(
             self.search.recipe,
-            candidate=TunedWeights(self.prior, latents),
+            candidate=self.search.recipe.candidate.around(TunedWeights(self.prior, latents)),
             optimiser=Adam(lr=self.weight_lr, schedule=three_drops),
         )
         return replace(self.search, recipe=recipe, steps=self.weight_steps, restarts=1)

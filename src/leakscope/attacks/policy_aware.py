@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from leakscope import rng as random
 from leakscope.attack import Effort, Watch
 from leakscope.errors import UnsuitableError, UsageError, suggest
-from leakscope.matching.candidates import TRANSFORMS, Pixels, Transform, Transformed
+from leakscope.matching.candidates import TRANSFORMS, Pixels, Transform, Transformed, known_chains
 from leakscope.matching.candidates.transformed import variable
 from leakscope.matching.distances import Cosine
 from leakscope.matching.labels import Inferred
@@ -17,6 +17,7 @@ from leakscope.matching.presets import ScheduleName, schedule_preset
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.matching.wrapper import MatchingWrapper
+from leakscope.operations.policy import Policy, is_written_as_policy
 from leakscope.option_ranges import check_attack_option
 from leakscope.types import Observation, Reconstruction, Status
 
@@ -34,7 +35,7 @@ _SLACK = 0.13
 
 @dataclass(frozen=True)
 class PolicyAware(MatchingWrapper):
-    """Tries every sign of the policy's magnitudes for `probe` steps, then runs the best one in full.
+    """Tries every sign of the policy's magnitudes, and every policy, for `probe` steps; then runs the best in full.
 
     The signs of several examples are first tried together, then one at a time: each example flips its own coin.
     The choice is by matching distance: the truth plays no part.
@@ -50,6 +51,12 @@ class PolicyAware(MatchingWrapper):
         search = self.search.with_effort(effort)
         probe = self.probe if search.steps == self.search.steps else max(1, min(self.probe, search.steps // 4))
         return replace(self, search=search, probe=probe)
+
+    def revised(self, change: Callable[[Recipe], Recipe]) -> PolicyAware:
+        """The same attack around a search that knows a defence; what was done to the pictures is its own business."""
+        search = self.search.revised(change)
+        own = self.search.recipe.candidate
+        return replace(self, search=search.revised(lambda recipe: replace(recipe, candidate=own)))
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         """Rebuild what the model saw."""
@@ -72,19 +79,23 @@ class PolicyAware(MatchingWrapper):
         count = len(trials[best].inputs)
         if count == 1:
             return (self.hypotheses[best],), spent, notes
-        chains, lowest, flips = (self.hypotheses[best],) * count, _rank(trials[best]), 0
+        others = _best_of_others(self.hypotheses, [_rank(trial) for trial in trials], best)
+        chains, lowest, changes = (self.hypotheses[best],) * count, _rank(trials[best]), 0
         # The start of the trial that is to be beaten: distances from different noise do not compare.
         start = random.child_seed(seed, "probe", best)
+        longest = max(len(chain) for chain in self.hypotheses)
         # One coin after the other, each once: the cost grows with the number of coins, not of their outcomes.
-        for example, place in itertools.product(range(count), range(len(chains[0]))):
-            if not _has_sign(chains[0][place]):
+        for example, move in itertools.product(range(count), (*others, *range(longest))):
+            own = _flip(chains[example], move) if isinstance(move, int) else move
+            if own == chains[example]:
                 continue
-            flipped = _flip(chains, example, place)
-            trial = self._try(flipped, seen, start)
-            spent, flips = spent + trial.evaluations, flips + 1
+            changed = (*chains[:example], own, *chains[example + 1 :])
+            trial = self._try(changed, seen, start)
+            spent, changes = spent + trial.evaluations, changes + 1
             if _rank(trial) < lowest:
-                chains, lowest = flipped, _rank(trial)
-        return chains, spent, (*notes, f"then {flips} single signs of {count} examples, for as many steps each")
+                chains, lowest = changed, _rank(trial)
+        what = "single signs and policies" if others else "single signs"
+        return chains, spent, (*notes, f"then {changes} {what} of {count} examples, for as many steps each")
 
     def _try(self, chains: Chains, seen: Observation, seed: int) -> Reconstruction:
         return replace(_with(self.search, chains), steps=self.probe).run_unjudged(seen, seed)
@@ -106,11 +117,12 @@ def policy_aware(
 
     `policy` names the operations in order, joined by "+": `shift` leaves magnitudes open, and
     `shift-x=0.453+contrast=0.333+shift-y=0.101` fixes them up to their sign and a small slack, as for an
-    attacker who has read the policy but not the coin flips. `schedule="paper"` is the replication's
-    optimiser: signed Adam on the picture, plain Adam on the parameters, rate 0.1 with three drops.
+    attacker who has read the policy but not the coin flips. A policy of the transformation search is given by its
+    numbers, `3-1-7` or the hybrid `3-1-7+43-18-18`, of which every example drew one. `schedule="paper"` is the
+    replication's optimiser: signed Adam on the picture, plain Adam on the parameters, rate 0.1 with three drops.
     `parameter_rate` is the parameters' rate relative to the picture's.
     """
-    transforms = _parse(policy)
+    hypotheses = _hypotheses(policy)
     preset = schedule_preset(schedule, lr=lr, tv=tv, steps=steps)
     check_attack_option("policy-aware", "probe", probe)
     search = GradientMatching(
@@ -122,14 +134,14 @@ def policy_aware(
             replay=AsKnown(),
             distance=Cosine(),
             penalties=(preset.penalty,),
-            optimiser=replace(preset.optimiser, rates=_rates(transforms, parameter_rate)),
+            optimiser=replace(preset.optimiser, rates=_rates(hypotheses, parameter_rate)),
         ),
         steps=preset.steps,
         restarts=restarts,
         num_examples=num_examples,
         keep="last",
     )
-    return PolicyAware(search, tuple(_signs(transforms)), min(probe, steps))
+    return PolicyAware(search, hypotheses, min(probe, steps))
 
 
 def _check(seen: Observation) -> None:
@@ -150,6 +162,13 @@ def _with(search: GradientMatching, chains: Chains) -> GradientMatching:
     """`search` with its pictures passed through one chain for all examples, or one for each."""
     first, each = chains[0], chains if len(chains) > 1 else ()
     return search.revised(lambda recipe: replace(recipe, candidate=Transformed(first, recipe.candidate, each)))
+
+
+def _hypotheses(policy: str | int | Sequence[str | Transform]) -> Chains:
+    """Every chain that one example may have passed through."""
+    if isinstance(policy, int) or (isinstance(policy, str) and is_written_as_policy(policy)):
+        return known_chains(Policy.parse(policy))
+    return tuple(_signs(_parse(policy)))
 
 
 def _parse(policy: str | Sequence[str | Transform]) -> tuple[Transform, ...]:
@@ -191,11 +210,23 @@ def _has_sign(item: Transform) -> bool:
     return item.signed and any(value != 0 for value in item.start)
 
 
-def _flip(chains: Chains, example: int, place: int) -> Chains:
-    """`chains` with the sign of one operation of one example turned over."""
-    own = chains[example]
-    turned = (*own[:place], _mirror(own[place]), *own[place + 1 :])
-    return (*chains[:example], turned, *chains[example + 1 :])
+def _best_of_others(hypotheses: Chains, ranks: Sequence[tuple[bool, float]], best: int) -> Chains:
+    """The best hypothesis of every policy but the one that `best` belongs to."""
+    found: dict[tuple[str, ...], int] = {}
+    for number in sorted(range(len(hypotheses)), key=lambda i: ranks[i]):
+        found.setdefault(_names(hypotheses[number]), number)
+    return tuple(hypotheses[number] for names, number in found.items() if names != _names(hypotheses[best]))
+
+
+def _names(chain: tuple[Transform, ...]) -> tuple[str, ...]:
+    return tuple(item.name for item in chain)
+
+
+def _flip(own: tuple[Transform, ...], place: int) -> tuple[Transform, ...]:
+    """`own` with the sign of one operation turned over, where there is one."""
+    if place >= len(own) or not _has_sign(own[place]):
+        return own
+    return (*own[:place], _mirror(own[place]), *own[place + 1 :])
 
 
 def _mirror(item: Transform) -> Transform:
@@ -203,9 +234,13 @@ def _mirror(item: Transform) -> Transform:
     return replace(item, start=flipped(item.start), low=flipped(item.high), high=flipped(item.low))
 
 
-def _rates(transforms: tuple[Transform, ...], rate: float) -> dict[str, float]:
-    """Rates in proportion to each parameter's range: degrees and fractions must both move."""
-    return {variable(place): rate * (item.high[0] - item.low[0]) for place, item in enumerate(transforms) if item.start}
+def _rates(hypotheses: Chains, rate: float) -> dict[str, float]:
+    """Rates in proportion to each parameter's range, the widest at a place: degrees and fractions must both move."""
+    found: dict[str, float] = {}
+    for place, item in (pair for chain in hypotheses for pair in enumerate(chain)):
+        if item.start:
+            found[variable(place)] = max(found.get(variable(place), 0.0), rate * (item.high[0] - item.low[0]))
+    return found
 
 
 def _rank(trial: Reconstruction) -> tuple[bool, float]:

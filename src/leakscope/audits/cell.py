@@ -106,6 +106,11 @@ class _Row:
     run: ClientRun
     place: int
 
+    def as_original(self) -> _Row:
+        """The row with the pictures before what the client did to them, where the attack undoes it."""
+        originals = self.found.originals if self.run.trained else None
+        return self if originals is None else replace(self, found=replace(self.found, inputs=originals))
+
 
 def _count_rounds(given: int | None, attack: Attack) -> int:
     if given is None:
@@ -161,11 +166,12 @@ def _attack_unrelated(federation: Federation, attack: Attack, public: Batch | No
     like = federation.victims[0]
     unrelated = draw_unrelated(like, public, seed=random.child_seed(federation.seed, "unrelated"))
     played = play(replace(federation, victims=(unrelated,)), attack)
-    return _attack(attack, played, [unrelated], federation.seed)[0].found
+    return _attack(attack, played, [unrelated], federation.seed)[0].as_original().found
 
 
 def _score(result: AuditResult, rows: Sequence[_Row], *, nulls: Nulls, with_lpips: bool, seconds: float) -> AuditResult:
-    scores = [score(row.found, row.victim, with_lpips=with_lpips) for row in rows]
+    undone = [row.as_original() for row in rows]
+    scores = [score(row.found, row.victim, with_lpips=with_lpips) for row in undone]
     trained = [score_trained(row.found, row.victim, row.run.trained) for row in rows if row.run.trained]
     joint, best = Scores.join(scores), take_best(nulls.baselines)
     owners = [row for row in rows for _ in range(len(row.victim))]
@@ -183,7 +189,7 @@ def _score(result: AuditResult, rows: Sequence[_Row], *, nulls: Nulls, with_lpip
         history=owners[worst or 0].found.history,
         evaluations=sum(row.found.evaluations for row in rows),
         seconds=seconds,
-        reconstruction=torch.cat([_pair(row, one) for row, one in zip(rows, scores, strict=True)]),
+        reconstruction=torch.cat([_pair(row, one) for row, one in zip(undone, scores, strict=True)]),
         truth=torch.cat([row.victim.inputs for row in rows]),
         notes=tuple(dict.fromkeys(notes)),
     )

@@ -50,6 +50,7 @@ class Outcome:
         routes: how every part was differentiated, and why.
         notes: what the candidate has to tell of every group.
         variables: what was optimised, [groups, …], at the returned iterates.
+        originals: pictures before what the client is thought to have done to them, as `images`; None for nothing.
     """
 
     images: Tensor
@@ -61,6 +62,7 @@ class Outcome:
     routes: tuple[str, ...]
     notes: tuple[tuple[str, ...], ...]
     variables: Variables
+    originals: Tensor | None = None
 
 
 def run(problem: Problem, start: Variables, labels: Tensor | None, *, watch: Watch | None = None) -> Outcome:
@@ -155,6 +157,7 @@ def _finish(objective: Objective, best: _Best, history: Tensor) -> Outcome:
             for g in groups
         ),
         variables=variables,
+        originals=problem.candidate.original(problem.first, variables),
     )
 
 
@@ -207,6 +210,7 @@ def best_group(outcome: Outcome, groups: Sequence[int], said: tuple[str, ...]) -
         target_probabilities=soft,
         evaluations=outcome.evaluations,
         notes=(*said, *outcome.routes, *outcome.notes[chosen]),
+        originals=None if outcome.originals is None else outcome.originals[chosen].detach().clone(),
     )
     return Found(found, {name: value[chosen].clone() for name, value in outcome.variables.items()})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leakscope.matching.candidates.alternatives import Alternatives, known_chains
 from leakscope.matching.candidates.generators import TwoBranchGenerator
 from leakscope.matching.candidates.latent import LATENT, Latent, TunedWeights, as_prior, load_prior, save_prior
 from leakscope.matching.candidates.patterned import Pattern, Patterned
@@ -12,6 +13,7 @@ from leakscope.matching.candidates.transforms import TRANSFORMS, Transform
 __all__ = [
     "LATENT",
     "TRANSFORMS",
+    "Alternatives",
     "Candidate",
     "Latent",
     "Pattern",
@@ -23,6 +25,7 @@ __all__ = [
     "TwoBranchGenerator",
     "Variables",
     "as_prior",
+    "known_chains",
     "load_prior",
     "save_prior",
 ]

@@ -50,6 +50,14 @@ class Candidate(ABC):
         """Move variables back to where they must stay, after each step; by default they may be anywhere."""
         return variables
 
+    def around(self, base: Candidate) -> Candidate:
+        """`base` seen as this candidate sees its own, where it is one that looks through something."""
+        return base
+
+    def original(self, seen: Observation, variables: Variables) -> Tensor | None:
+        """The pictures before what a client is thought to have done to them, [groups, count, …]; None for nothing."""
+        return None
+
     @property
     def generates_labels(self) -> bool:
         """Whether the variables also give the labels, so that none are inferred or optimised apart."""
