@@ -49,6 +49,9 @@ DEFENCES = {
     "laplacian-noise": "noise.laplacian_noise",
     "prune": "prune.prune",
     "clip": "clip.clip",
+    "top-k": "top_k.top_k",
+    "sign": "sign.sign",
+    "quantise": "quantise.quantise",
 }
 TABLES = {"attack": ATTACKS, "defence": DEFENCES}
 NONE = "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leakscope.matching.distances.compressed import Dequantised, SoftSigned
 from leakscope.matching.distances.defended import ClippedFirst, PerTensor, Sparsified
 from leakscope.matching.distances.distance import L1, Clipped, Cosine, Distance, DistanceWrapper, Masked, SquaredL2
 from leakscope.matching.distances.layer_weights import BatchNormRule, LayerWeight, LayerWeighted
@@ -15,6 +16,7 @@ __all__ = [
     "ClippedFirst",
     "Cosine",
     "Denoised",
+    "Dequantised",
     "Direction",
     "Distance",
     "DistanceWrapper",
@@ -22,6 +24,7 @@ __all__ = [
     "LayerWeighted",
     "Masked",
     "PerTensor",
+    "SoftSigned",
     "Sparsified",
     "SquaredL2",
     "SquaredPlusNorm",
