@@ -11,7 +11,7 @@ from leakscope import rng as random
 from leakscope.attack import Attack
 from leakscope.defence import UpdateDefence
 from leakscope.errors import UsageError
-from leakscope.matching.distances import Dequantised
+from leakscope.matching.distances import RoundingLikelihood
 from leakscope.types import Tensors
 
 PAPER = "Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD: Communication-Efficient SGD via Gradient Quantization, NIPS 2017"
@@ -44,12 +44,10 @@ class Quantise(UpdateDefence):
         return 2 ** (self.bits - 1) - 1
 
     def adapt(self, attack: Attack) -> Attack:
-        """Rounding is noise of mean zero, and levels tell the length of every tensor exactly."""
+        """The attacker knows what rounding can have made of a gradient, and that every round is rounded afresh."""
         if self.bits == ALL_BITS:
             return attack
-        return attack.revised(
-            lambda recipe: replace(recipe, distance=Dequantised(recipe.distance, self.levels), joins_rounds=True)
-        )
+        return attack.revised(lambda recipe: replace(recipe, distance=RoundingLikelihood(), joins_rounds=True))
 
     def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         """Round every entry at random."""

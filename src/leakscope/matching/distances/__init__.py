@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakscope.matching.distances.compressed import Dequantised, SoftSigned
+from leakscope.matching.distances.compressed import RoundingLikelihood, SoftSigned
 from leakscope.matching.distances.defended import ClippedFirst, PerTensor, Sparsified
 from leakscope.matching.distances.distance import L1, Clipped, Cosine, Distance, DistanceWrapper, Masked, SquaredL2
 from leakscope.matching.distances.layer_weights import BatchNormRule, LayerWeight, LayerWeighted
@@ -16,7 +16,6 @@ __all__ = [
     "ClippedFirst",
     "Cosine",
     "Denoised",
-    "Dequantised",
     "Direction",
     "Distance",
     "DistanceWrapper",
@@ -24,6 +23,7 @@ __all__ = [
     "LayerWeighted",
     "Masked",
     "PerTensor",
+    "RoundingLikelihood",
     "SoftSigned",
     "Sparsified",
     "SquaredL2",

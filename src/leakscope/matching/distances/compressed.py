@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.matching.distances.distance import DistanceWrapper, Grouped, differentiate, flat, spread
-from leakscope.matching.distances.rescaled import Weighed
+from leakscope.matching.distances.distance import Distance, DistanceWrapper, Grouped, differentiate, flat, spread
 
 
 @dataclass(frozen=True)
@@ -20,40 +19,51 @@ class SoftSigned(DistanceWrapper):
     """
 
     scaled: bool = True
-    width: float = 0.3
+    width: float = 0.1
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Distance between soft signs and the observed ones."""
-        return self.base.value({name: self._soften(found[name], target[name]) for name in target}, target)
+        return self.base.value({name: self._soften(found[name]) for name in target}, target)
 
     def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
         """Cotangent by automatic differentiation of the softening."""
         return differentiate(self, found, target)
 
-    def _soften(self, value: Tensor, target: Tensor) -> Tensor:
+    def _soften(self, value: Tensor) -> Tensor:
         size = spread(flat(value).abs().mean(1).clamp_min(1e-30), value)
         soft = value * torch.rsqrt(value.square() + (self.width * size).square())
         return soft * size if self.scaled else soft
 
 
 @dataclass(frozen=True)
-class Dequantised(Weighed):
-    """The base distance with tensors weighed by how much of them is signal, which their levels tell exactly.
+class RoundingLikelihood(Distance):
+    """Σ −Δ·log(1 − |g − t|/Δ) over Σ|t|: how unlikely random rounding in steps of Δ makes t out of g.
 
-    Entries are whole multiples of ‖g‖/s for `levels` s, so that the length ‖g‖ before rounding can be read off the
-    update; ‖g‖/‖t‖ is the share of signal in what was shared. Rounding is unbiased: the expectation of a candidate's
-    rounded gradient is that gradient, and passing it through the same rounding would only add the noise of another draw.
+    Rounding up or down with the probability of the fraction gives t with probability 1 − |g − t|/Δ, and never anything a
+    whole step away. Δ of a tensor is read off its smallest entry other than zero. Where 1 − |g − t|/Δ is below `least`
+    the logarithm goes on as its Taylor polynomial of second order, so that candidates far away find their way.
+
+    Tensors count by Δ: by the likelihood alone those of the finest steps would hold all others up.
+    Passing candidates through the rounding instead would compare one draw with another: its expectation is g itself.
     """
 
-    levels: int
+    least: float = 0.1
 
-    def gains(self, target: Grouped) -> dict[str, Tensor]:
-        """‖g‖/‖t‖ per tensor and group, at most 1."""
-        return {name: self._gain(value) for name, value in target.items()}
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Return the sum over all tensors, per group, in units of what was shared."""
+        total = torch.stack([self._unlikely(flat(found[name]), flat(target[name])) for name in target]).sum(0)
+        shared = torch.stack([flat(value).abs().sum(1) for value in target.values()]).sum(0)
+        return total / shared.clamp_min(1e-30)
 
-    def _gain(self, value: Tensor) -> Tensor:
-        sizes = flat(value).abs()
-        # The smallest entry that is not zero is one step, nearly always.
-        unit = sizes.masked_fill(sizes == 0, torch.inf).amin(1)
-        length = torch.linalg.vector_norm(sizes, dim=1)
-        return torch.where(length > 0, self.levels * unit / length, 1.0).clamp(1e-2, 1.0)
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cotangent by automatic differentiation."""
+        return differentiate(self, found, target)
+
+    def _unlikely(self, found: Tensor, target: Tensor) -> Tensor:
+        sizes = target.abs()
+        # A step that is too long is safe: it excludes less. Infinite where a tensor is all zeros.
+        step = sizes.masked_fill(sizes == 0, torch.inf).amin(1, keepdim=True)
+        chance = 1 - (found - target).abs() / step
+        below = (self.least - chance).clamp_min(0) / self.least
+        surprise = -chance.clamp_min(self.least).log() + below + below.square() / 2
+        return (step.masked_fill(step == torch.inf, 0) * surprise).sum(1)
