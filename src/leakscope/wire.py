@@ -1,7 +1,7 @@
 """Named tensors as bytes on the wire, without loss: every tensor in the smallest form that was found for it.
 
 A tensor is sent as its entries other than zero (all, or with a bitmap or gaps that say where they are), and those as
-they are or by numbers of a palette of distinct values. Equal means equal to the bit: −0.0 is a value, and so is every NaN.
+they are or by numbers of a palette of distinct values. Equal means equal to the bit: −0.0 is a value, as is every NaN.
 
     message = "LSW1", count, tensors;  tensor = name, dtype, shape, form, payload
 """

@@ -251,7 +251,7 @@ def test_global_pruning_may_leave_nothing_of_a_tensor():
     tensors = {"small": torch.full((4,), 0.1), "large": torch.arange(1.0, 5.0)}
     assert applied(prune(0.5, scope="global"), tensors)["small"].count_nonzero() == 0
     assert applied(prune(0.5), tensors)["small"].count_nonzero() == 2
-    with pytest.raises(UsageError, match="no scope 'tensors'.*Did you mean 'tensor'"):
+    with pytest.raises(UsageError, match=r"no scope 'tensors'.*Did you mean 'tensor'"):
         prune(0.5, scope="tensors")  # type: ignore[arg-type]
 
 

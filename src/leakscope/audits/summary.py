@@ -157,7 +157,7 @@ def _cost(cell: TrainingCellSpec, outcome: CellOutcome, plain: CellOutcome) -> D
 
 
 def _upload_ratio(found: TrainingFindings, base: TrainingFindings) -> float:
-    """Bytes sent beside those without a defence; by values other than 0 where an earlier version did not count bytes."""
+    """Bytes sent beside those without a defence; values other than 0 where an earlier version did not count bytes."""
     if found.bytes_sent is None or not base.bytes_sent:
         return found.nonzero_fraction / max(base.nonzero_fraction, 1e-9)
     return found.bytes_sent / base.bytes_sent

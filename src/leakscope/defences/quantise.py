@@ -14,7 +14,9 @@ from leakscope.errors import UsageError
 from leakscope.matching.distances import RoundingLikelihood
 from leakscope.types import Tensors
 
-PAPER = "Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD: Communication-Efficient SGD via Gradient Quantization, NIPS 2017"
+PAPER = (
+    "Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD: Communication-Efficient SGD via Gradient Quantization, NIPS 2017"
+)
 
 # As many bits as a float32 has: nothing is rounded.
 ALL_BITS = 32

@@ -14,8 +14,8 @@ from leakscope.matching.distances.distance import Distance, DistanceWrapper, Gro
 class SoftSigned(DistanceWrapper):
     """The base distance after a soft sign of the candidate's gradient: g / √(g² + (w·mean|g|)²).
 
-    The sign itself has no derivative. `width` w says how far from zero an entry must be to count as decided, in units of
-    its tensor's mean magnitude. With `scaled` signs are multiplied by that magnitude, as the client did.
+    The sign itself has no derivative. `width` w says how far from zero an entry must be to count as decided, in units
+    of its tensor's mean magnitude. With `scaled` signs are multiplied by that magnitude, as the client did.
     """
 
     scaled: bool = True
@@ -39,8 +39,8 @@ class SoftSigned(DistanceWrapper):
 class RoundingLikelihood(Distance):
     """Σ −Δ·log(1 − |g − t|/Δ) over Σ|t|: how unlikely random rounding in steps of Δ makes t out of g.
 
-    Rounding up or down with the probability of the fraction gives t with probability 1 − |g − t|/Δ, and never anything a
-    whole step away. Δ of a tensor is read off its smallest entry other than zero. Where 1 − |g − t|/Δ is below `least`
+    Rounding up or down with the probability of the fraction gives t with probability 1 − |g − t|/Δ, and never anything
+    a whole step away. Δ of a tensor is read off its smallest entry other than zero. Where 1 − |g − t|/Δ is below `least`
     the logarithm goes on as its Taylor polynomial of second order, so that candidates far away find their way.
 
     Tensors count by Δ: by the likelihood alone those of the finest steps would hold all others up.

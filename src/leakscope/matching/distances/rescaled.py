@@ -57,8 +57,8 @@ class Denoised(Weighed):
     The attacker who knows the noise's variance v weighs tensor t by the share of its energy
     that is signal, √(1 − v·n/‖t‖²) for n shared entries: a tensor drowned in noise only misleads.
     `variance` is in the units of the target, so what changes those goes inside: see `Recipe.distance_to`.
-    `relative` is the variance of noise in units of its tensor's own; that of the tensor with its noise is 1 + `relative`
-    times as large, so that the noise has relative/(1 + relative) of what is observed.
+    `relative` is the variance of noise in units of its tensor's own; that of the tensor with its noise is
+    1 + `relative` times as large, so that the noise has relative/(1 + relative) of what is observed.
     """
 
     variance: float
