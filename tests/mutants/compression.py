@@ -172,8 +172,8 @@ MUTANTS = (
     Mutant(
         "one memory for all clients",
         "federated/training.py",
-        "memories = [Memory() for _ in shards]",
-        "memories = [Memory()] * len(shards)",
+        "memories = [HeldBack() for _ in shards]",
+        "memories = [HeldBack()] * len(shards)",
         ("federated/test_training.py::test_every_client_has_a_memory_of_its_own",),
     ),
     Mutant(

@@ -44,17 +44,17 @@ def draw(train: Batch, shard: Tensor, *, batch_size: int, rng: Generator) -> Bat
 
 
 @dataclass
-class Memory:
+class HeldBack:
     """What one client holds back from round to round."""
 
     held_back: Tensors = field(default_factory=dict)
 
 
 def client_update(
-    model: nn.Module, batch: Batch, *, step: ClientStep, rng: Generator, meter: Meter, memory: Memory | None = None
+    model: nn.Module, batch: Batch, *, step: ClientStep, rng: Generator, meter: Meter, memory: HeldBack | None = None
 ) -> SharedUpdate:
     """Run one client's step and note its cost; what it holds back is left in its `memory`."""
-    kept = Memory() if memory is None else memory
+    kept = HeldBack() if memory is None else memory
     started = _now(batch.inputs.device)
     run = step.run(model, batch, rng, held_back=kept.held_back)
     meter.seconds.append(_now(batch.inputs.device) - started)

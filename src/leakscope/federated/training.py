@@ -15,7 +15,7 @@ from leakscope.client import ClientStep, harden
 from leakscope.defence import Defence
 from leakscope.errors import UsageError
 from leakscope.federated.rounds import (
-    Memory,
+    HeldBack,
     Meter,
     batch_norms,
     client_update,
@@ -160,7 +160,7 @@ def _train(model: nn.Module, train: Batch, *, plan: _Plan, meter: Meter) -> int:
     optimiser = torch.optim.SGD(model.parameters(), lr=plan.lr, momentum=MOMENTUM)
     shards = deal(len(train), clients=plan.clients, seed=plan.seed)
     set_train_mode(model, freeze_batch_norm=plan.freeze_batch_norm)
-    memories = [Memory() for _ in shards]
+    memories = [HeldBack() for _ in shards]
     for turn in range(plan.rounds):
         batches, updates = [], []
         for client, shard in enumerate(shards):

@@ -40,8 +40,8 @@ class RoundingLikelihood(Distance):
     """Σ −Δ·log(1 − |g − t|/Δ) over Σ|t|: how unlikely random rounding in steps of Δ makes t out of g.
 
     Rounding up or down with the probability of the fraction gives t with probability 1 − |g − t|/Δ, and never anything
-    a whole step away. Δ of a tensor is read off its smallest entry other than zero. Where 1 − |g − t|/Δ is below `least`
-    the logarithm goes on as its Taylor polynomial of second order, so that candidates far away find their way.
+    a whole step away. Δ of a tensor is read off its smallest entry other than zero. Where 1 − |g − t|/Δ is below
+    `least` the logarithm goes on as its Taylor polynomial of second order, so that candidates far away find their way.
 
     Tensors count by Δ: by the likelihood alone those of the finest steps would hold all others up.
     Passing candidates through the rounding instead would compare one draw with another: its expectation is g itself.
