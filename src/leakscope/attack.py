@@ -87,8 +87,6 @@ class Attack(ABC):
     is_malicious: ClassVar[bool] = False
     # Whether a crafted model may have other layers than the agreed one; without it only weights and buffers may differ.
     changes_architecture: ClassVar[bool] = False
-    # Whether updates of several rounds are used together (`Observation.earlier`) rather than each by itself.
-    joins_rounds: ClassVar[bool] = False
     # Whether inputs are whole numbers that go to an embedding; all others must have a fraction.
     reads_tokens: ClassVar[bool] = False
     # Whether several victims of one model run together, so that memory grows with their number.
@@ -98,6 +96,11 @@ class Attack(ABC):
     def rounds(self) -> int:
         """How many rounds the attack needs."""
         return 1
+
+    @property
+    def joins_rounds(self) -> bool:
+        """Whether updates of several rounds are used together (`Observation.earlier`) rather than each by itself."""
+        return False
 
     @property
     def effort(self) -> Effort:

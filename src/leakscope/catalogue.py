@@ -51,6 +51,9 @@ DEFENCES = {
     "prune": "prune.prune",
     "clip": "clip.clip",
     "transforms": "transforms.defence.transforms",
+    "top-k": "top_k.top_k",
+    "sign": "sign.sign",
+    "quantise": "quantise.quantise",
 }
 TABLES = {"attack": ATTACKS, "defence": DEFENCES}
 NONE = "none"

@@ -67,8 +67,8 @@ _EVERYWHERE = {
     "lr": RATE,
 }
 _DEFENCES = {
-    "gaussian-noise": {"sigma": Range(0)},
-    "laplacian-noise": {"scale": Range(0)},
+    "gaussian-noise": {"sigma": Range(0, remedy="; 0 adds nothing")},
+    "laplacian-noise": {"scale": Range(0, remedy="; 0 adds nothing")},
     "prune": {"fraction": Range(0, 1, remedy="; 0.9 shares one entry in ten")},
     "clip": {"norm": Range(0, None, above_least=True)},
 }

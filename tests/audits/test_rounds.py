@@ -15,6 +15,7 @@ from leakscope.attacks.agic import agic
 from leakscope.attacks.fc_inversion import FCInversion, fc_inversion
 from leakscope.audits.rounds import Federation, play
 from leakscope.defence import Defence, Hardened
+from leakscope.defences.top_k import top_k
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.observation.scenario import get_scenario
 from leakscope.types import Reconstruction, Status
@@ -71,6 +72,19 @@ def test_agic_joins_the_rounds_of_a_client():
     assert len(joint.scores) == len(alone.scores) == 2
     assert joint.evaluations > alone.evaluations
     assert joint.loss != alone.loss
+
+
+def test_what_a_client_holds_back_goes_into_its_next_round():
+    victims = (batch_of([1]), batch_of([2], seed=1))
+    played = play(replace(federation(*victims, rounds=3), defence=top_k(0.05)), fc_inversion())
+    for place, victim in enumerate(victims):
+        computed = [shared(one.seen[place].model, victim).tensors for one in played]
+        sent = [one.seen[place].update.tensors for one in played]
+        left = played[-1].runs[place].held_back
+        for name, value in left.items():
+            total = sum(each[name] for each in computed)
+            torch.testing.assert_close(sum(each[name] for each in sent) + value, total, rtol=0, atol=1e-12)
+        assert any(bool(value.abs().max() > 0) for value in left.values())
 
 
 @dataclass(frozen=True)

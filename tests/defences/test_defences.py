@@ -17,6 +17,9 @@ from leakscope.defences.chain import chain
 from leakscope.defences.clip import clip
 from leakscope.defences.noise import gaussian_noise, laplacian_noise
 from leakscope.defences.prune import prune
+from leakscope.defences.quantise import quantise
+from leakscope.defences.sign import sign
+from leakscope.defences.top_k import top_k
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
@@ -30,14 +33,26 @@ LIKE = torch.empty(0, dtype=torch.float64)
 DEFENCES = {
     "gaussian": gaussian_noise(1e-3),
     "laplacian": laplacian_noise(1e-3),
+    "relative gaussian": gaussian_noise(1e-1, relative=True),
+    "relative laplacian": laplacian_noise(1e-1, relative=True),
     "prune": prune(0.7),
+    "global prune": prune(0.7, scope="global"),
+    "top-k": top_k(0.3, feedback=False),
+    "sign": sign(),
+    "quantise": quantise(4),
     "clip": clip(0.1),
     "chain": chain(clip(0.1), gaussian_noise(1e-3)),
 }
 IDENTITIES = {
     "no noise": gaussian_noise(0.0),
     "no laplacian noise": laplacian_noise(0.0),
+    "no relative noise": gaussian_noise(0.0, relative=True),
+    "no relative laplacian noise": laplacian_noise(0.0, relative=True),
     "nothing pruned": prune(0.0),
+    "nothing pruned of all": prune(0.0, scope="global"),
+    "all of top-k": top_k(1.0),
+    "all of top-k, forgotten": top_k(1.0, feedback=False),
+    "all bits": quantise(32),
     "a bound never reached": clip(1e9),
     "empty chain": chain(),
 }
@@ -189,7 +204,7 @@ def test_a_defence_is_deterministic_by_seed_and_leaves_its_input_alone(defence):
     copies = {name: value.clone() for name, value in tensors.items()}
     first, again, other = (flat(applied(defence, tensors, seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again)
-    assert torch.equal(first, other) is ("noise" not in defence.name)
+    assert torch.equal(first, other) is ("noise" not in defence.name and defence.name != "quantise")
     assert all(torch.equal(value, copies[name]) for name, value in tensors.items())
     assert not torch.equal(first, flat(tensors))
 
@@ -218,6 +233,26 @@ def test_pruning_zeroes_exactly_the_smallest_of_each_tensor_and_is_idempotent(sh
             assert float(value[gone].abs().max()) <= float(value[~gone].abs().min())
     twice = applied(prune(fraction), once)
     assert all(torch.equal(twice[name], value) for name, value in once.items())
+
+
+@given(sizes, st.floats(0, 0.99), st.integers(0, 99))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_global_pruning_zeroes_exactly_the_smallest_of_all(shapes, fraction, seed):
+    tensors = maps(shapes, seed)
+    found, before = flat(applied(prune(fraction, scope="global"), tensors)), flat(tensors)
+    gone = found == 0
+    assert int(gone.sum()) == int(fraction * len(before))
+    assert torch.equal(found[~gone], before[~gone])
+    if gone.any():
+        assert float(before[gone].abs().max()) <= float(before[~gone].abs().min())
+
+
+def test_global_pruning_may_leave_nothing_of_a_tensor():
+    tensors = {"small": torch.full((4,), 0.1), "large": torch.arange(1.0, 5.0)}
+    assert applied(prune(0.5, scope="global"), tensors)["small"].count_nonzero() == 0
+    assert applied(prune(0.5), tensors)["small"].count_nonzero() == 2
+    with pytest.raises(UsageError, match=r"no scope 'tensors'.*Did you mean 'tensor'"):
+        prune(0.5, scope="tensors")  # type: ignore[arg-type]
 
 
 def test_pruning_ties_zeroes_no_more_than_asked():
@@ -260,6 +295,25 @@ def test_noise_has_its_law_and_variance_and_no_correlation_between_tensors(defen
     assert abs(float(torch.corrcoef(torch.stack(noise))[0, 1])) < 4 / math.sqrt(count)
 
 
+@pytest.mark.parametrize(
+    ("defence", "variance"),
+    [(gaussian_noise(0.3, relative=True), 0.09), (laplacian_noise(0.3, relative=True), 0.18)],
+    ids=["gaussian", "laplacian"],
+)
+def test_relative_noise_is_in_units_of_each_tensors_deviation(defence, variance):
+    count = 40_000
+    # Far from zero: a root mean square would make more noise than a deviation.
+    tensors = {
+        name: 5 + size * normal((count,), generator(0, name), like=LIKE) for name, size in (("a", 0.2), ("b", 7.0))
+    }
+    found = applied(defence, tensors, seed=7)
+    for name, value in tensors.items():
+        noise = (found[name] - value) / value.std(correction=0)
+        assert float(noise.var()) == pytest.approx(variance, rel=0.05)
+        assert abs(float(noise.mean())) < 4 * math.sqrt(variance / count)
+    assert torch.equal(applied(defence, {"one": torch.ones(1)})["one"], torch.ones(1)), "one entry has no deviation"
+
+
 def test_chains_apply_in_order_and_are_associative():
     tensors = maps([(5, 4), (3,)], 3)
     a, b, c = clip(0.5), gaussian_noise(0.1), prune(0.5)
@@ -287,6 +341,16 @@ def test_the_informed_attacker_is_told_the_variance():
         informed = defence.adapt(idlg())
         assert isinstance(informed, GradientMatching)
         assert informed.recipe.noise == pytest.approx(variance)
+        assert informed.recipe.joins_rounds
+    for defence, variance in (
+        (gaussian_noise(0.3, relative=True), 0.3**2),
+        (laplacian_noise(0.3, relative=True), 2 * 0.3**2),
+        (chain(gaussian_noise(0.3, relative=True), gaussian_noise(0.4, relative=True)), 1.09 * 1.16 - 1),
+    ):
+        informed = defence.adapt(idlg())
+        assert isinstance(informed, GradientMatching)
+        assert (informed.recipe.noise, informed.recipe.relative_noise) == (0.0, pytest.approx(variance))
+        assert informed.joins_rounds
 
 
 def test_a_chain_of_one_is_that_defence():

@@ -34,13 +34,14 @@ def test_one_disturbed_step_does_not_move_the_median() -> None:
 def test_a_machine_that_slows_down_does_not_look_like_an_expensive_defence(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[bool] = []
 
-    def timed(model: nn.Module, batch: Batch, *, step: Any, rng: Any, meter: Meter) -> Any:
+    def timed(model: nn.Module, batch: Batch, *, step: Any, rng: Any, meter: Meter, memory: Any = None) -> Any:
         update = REAL(model, batch, step=step, rng=rng, meter=Meter())
         defended = step.hooks != ClientHooks()
         calls.append(defended)
         # Twice as long under the defence, on a machine that gets slower all the time and halts once.
         meter.seconds.append((2.0 if defended else 1.0) * 1.05 ** len(calls) + (50 if len(calls) == 9 else 0))
         meter.nonzero.append(1.0)
+        meter.bytes_sent.append(1)
         return update
 
     monkeypatch.setattr(training, "client_update", timed)

@@ -14,6 +14,8 @@ from torch.nn import functional
 from leakscope.attack import Attack
 from leakscope.defence import ClientHooks, Defence, Hardened
 from leakscope.defences.noise import gaussian_noise
+from leakscope.defences.sign import sign
+from leakscope.defences.top_k import top_k
 from leakscope.errors import BadInputError, UsageError
 from leakscope.federated import measure_utility
 from leakscope.types import Batch, SealedUpdate, SharedUpdate
@@ -68,6 +70,46 @@ def test_learns_digits(digits):
     assert found.step_seconds > 0
     assert 0.3 < found.nonzero_fraction <= 1
     assert (found.rounds, found.diverged) == (150, False)
+
+
+def test_what_is_held_back_is_sent_in_later_rounds(digits):
+    options = {"rounds": 60, "clients": 2}
+    memory, forgetful = (
+        measure_utility(network(), *digits, defence=top_k(0.005, feedback=remembers), **options)
+        for remembers in (True, False)
+    )
+    assert memory.final_loss < forgetful.final_loss - 0.1
+
+
+def test_every_client_has_a_memory_of_its_own(digits):
+    given: list[dict[str, torch.Tensor]] = []
+
+    @dataclass(frozen=True)
+    class Remembering(Changed):
+        def hooks(self) -> ClientHooks:
+            def feedback(update, held_back, rng):
+                given.append(dict(held_back))
+                return update, {"turn": torch.tensor(len(given))}
+
+            return ClientHooks(feedback=feedback)
+
+    measure_utility(network(), *digits, defence=Remembering(lambda update, rng: update), rounds=3, clients=2)
+    turns = [int(one["turn"]) if one else 0 for one in given[:6]]
+    assert turns == [0, 0, 1, 2, 3, 4]
+
+
+def test_bytes_are_counted_as_sent(digits):
+    numbers = sum(value.numel() for value in network().parameters())
+    sizes = {
+        name: measure_utility(network(), *digits, defence=defence, rounds=3, clients=2).bytes_sent
+        for name, defence in (("none", None), ("sign", sign()), ("top-k", top_k(0.01)), ("noise", gaussian_noise(1.0)))
+    }
+    # Names and shapes take a line each.
+    assert sizes["noise"] == pytest.approx(4 * numbers, abs=120)
+    assert sizes["none"] <= sizes["noise"]
+    # Signs, and exact zeros where a unit or a pixel is off: at most two bits.
+    assert numbers / 8 < sizes["sign"] < numbers / 4 + 150
+    assert sizes["top-k"] < 0.01 * numbers * 6 + 120
 
 
 def test_noise_costs_accuracy_step_by_step(digits):

@@ -172,10 +172,12 @@ def test_a_defence_changes_the_axis_it_concerns_and_nothing_else():
     pruned, clipped, noisy = (defence.adapt(BASE) for defence in (prune(0.9), clip(1.0), gaussian_noise(0.5)))
     assert pruned == revised(distance=Masked(SquaredL2()))
     assert clipped == revised(distance=Clipped(SquaredL2()))
-    assert noisy == revised(noise=0.25)
-    assert laplacian_noise(0.5).adapt(BASE) == revised(noise=0.5)
+    assert noisy == revised(noise=0.25, joins_rounds=True)
+    assert laplacian_noise(0.5).adapt(BASE) == revised(noise=0.5, joins_rounds=True)
     assert clip(1.0).adapt(pruned) == revised(distance=Clipped(Masked(SquaredL2())))
-    assert gaussian_noise(0.1).adapt(noisy) == revised(noise=0.25 + 0.1**2), "independent variances add up"
+    assert gaussian_noise(0.1).adapt(noisy) == revised(noise=0.25 + 0.1**2, joins_rounds=True), (
+        "independent variances add up"
+    )
     assert prune(0.0).adapt(BASE) == BASE == gaussian_noise(0.0).adapt(BASE)
     for attack in (pruned, clipped, noisy):
         assert pickle.loads(pickle.dumps(attack)) == attack

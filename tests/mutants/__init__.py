@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants import attacks, clients, matching, measures, transforms, verdicts
+from mutants import attacks, clients, compression, matching, measures, transforms, verdicts
 from mutants.mutant import Mutant as Mutant
 
 ALL: tuple[Mutant, ...] = (
@@ -10,6 +10,7 @@ ALL: tuple[Mutant, ...] = (
     *matching.MUTANTS,
     *clients.MUTANTS,
     *transforms.MUTANTS,
+    *compression.MUTANTS,
     *measures.MUTANTS,
     *verdicts.MUTANTS,
 )

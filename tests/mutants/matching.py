@@ -229,8 +229,8 @@ MUTANTS = (
     Mutant(
         "noise weighed by deviation, not variance",
         "matching/distances/rescaled.py",
-        "(1 - self.variance * _count_shared(value) / energy)",
-        "(1 - self.variance**0.5 * _count_shared(value) / energy)",
+        "return self.variance + self.relative",
+        "return self.variance**0.5 + self.relative",
         ("matching/test_distances.py", "matching/test_defended.py", "defences/test_defences.py"),
     ),
     Mutant(

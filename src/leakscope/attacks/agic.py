@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -57,7 +57,14 @@ class Agic(GradientMatching):
     several: EpochOptions = field(default_factory=lambda: EpochOptions(pre_steps=100))
     schedule: AgicSchedule = "accelerated"
 
-    joins_rounds: ClassVar[bool] = True
+    @property
+    def joins_rounds(self) -> bool:
+        """Recognises the examples that rounds share, whatever the recipe knows of a defence."""
+        return True
+
+    def revised(self, change: Callable[[Recipe], Recipe]) -> Agic:
+        """The same attack by another recipe; how rounds are joined stays its own."""
+        return replace(self, recipe=replace(change(self.recipe), joins_rounds=False))
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
         """The matching distance again: of all rounds where the reconstruction was made from several."""

@@ -131,6 +131,7 @@ def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
         ci=found.interval,
         final_loss=number(found.final_loss),
         nonzero_fraction=found.nonzero_fraction,
+        bytes_sent=found.bytes_sent,
         diverged=found.diverged,
         rounds=found.rounds,
         paper="" if defence is None else defence.paper,

@@ -120,6 +120,7 @@ def _play_one(
             seed=_client_seed(federation.seed, place, number),
             loss=federation.loss,
             task=federation.task,
+            held_back=played[-1].runs[place].held_back if played else None,
         )
         for place, victim in enumerate(federation.victims)
     )

@@ -136,12 +136,20 @@ def _cost(cell: TrainingCellSpec, outcome: CellOutcome, plain: CellOutcome) -> D
         key=cell.key,
         step_time_ratio=outcome.measured.get("step_ratio"),
         step_time_spread=[outcome.measured.get("step_low"), outcome.measured.get("step_high")],
-        upload_ratio=found.nonzero_fraction / max(base.nonzero_fraction, 1e-9),
+        upload_bytes=found.bytes_sent,
+        upload_ratio=_upload_ratio(found, base),
         diverged=found.diverged,
         classes=found.classes,
         chance=found.chance,
         at_chance=found.at_chance,
     )
+
+
+def _upload_ratio(found: TrainingFindings, base: TrainingFindings) -> float:
+    """Bytes sent beside those without a defence; values other than 0 where an earlier version did not count bytes."""
+    if found.bytes_sent is None or not base.bytes_sent:
+        return found.nonzero_fraction / max(base.nonzero_fraction, 1e-9)
+    return found.bytes_sent / base.bytes_sent
 
 
 def _budget(config: Config, *, unfinished: int) -> Budget | None:

@@ -17,7 +17,7 @@ from leakscope.networks import check_output, check_weights, usual_task
 from leakscope.steps.gradient import run_network
 from leakscope.tasks import NextToken, Task
 from leakscope.tensors import all_finite
-from leakscope.types import Batch, LocalTraining, Loss, SealedUpdate, SharedUpdate
+from leakscope.types import Batch, LocalTraining, Loss, SealedUpdate, SharedUpdate, Tensors
 
 
 def harden(model: nn.Module, defence: Defence | None, *, seed: int = 0) -> Hardened:
@@ -34,12 +34,14 @@ def run_client(
     seed: int = 0,
     loss: Loss | None = None,
     task: Task | None = None,
+    held_back: Tensors | None = None,
 ) -> ClientRun:
     """Compute what a client with `batch` would send, and what it trained on.
 
     `network` is what the federation trains. A defence that changes the network must have been applied
     before: give what `harden` returned, whose own loss then comes before `loss`. All of it happens on a private
-    copy: a network that keeps its inputs would otherwise hand the batch to whoever holds the model.
+    copy: a network that keeps its inputs would otherwise hand the batch to whoever holds the model. `held_back` is what
+    the same client's last run returned under that name.
     """
     given = network if isinstance(network, Hardened) else Hardened(network, network)
     check_weights(given.client)
@@ -47,7 +49,7 @@ def run_client(
     task = _find_task(model, batch) if task is None and given.loss is None else task
     check_targets(model, batch, own_loss=given.loss is not None, task=task)
     step = ClientStep.of(given, defence=defence, local=local, loss=loss, task=task)
-    run = step.run(model, batch, client_generator(seed, batch))
+    run = step.run(model, batch, client_generator(seed, batch), held_back=held_back)
     if isinstance(run.update, SharedUpdate) and not all_finite(run.update.tensors):
         raise BadInputError("the client's update holds NaN or Inf; lower the learning rate or check the model")
     return run

@@ -10,22 +10,24 @@ from dataclasses import dataclass, field
 import torch
 from torch import Generator, Tensor, nn
 
+from leakscope import wire
 from leakscope.client import ClientStep
 from leakscope.errors import BadInputError, UsageError
 from leakscope.federated.aggregation import fedavg
 from leakscope.rng import child_seed, generator
 from leakscope.tensors import all_finite
-from leakscope.types import Batch, SharedUpdate
+from leakscope.types import Batch, SharedUpdate, Tensors
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 @dataclass
 class Meter:
-    """What is read off each client step: its time, and how much of the network it sends."""
+    """What is read off each client step: its time, how much of the network it sends, and in how many bytes."""
 
     seconds: list[float] = field(default_factory=list)
     nonzero: list[float] = field(default_factory=list)
+    bytes_sent: list[int] = field(default_factory=list)
 
 
 def deal(count: int, *, clients: int, seed: int) -> list[Tensor]:
@@ -41,11 +43,22 @@ def draw(train: Batch, shard: Tensor, *, batch_size: int, rng: Generator) -> Bat
     return Batch(inputs, train.targets[rows.to(train.targets.device)], train.bounds)
 
 
-def client_update(model: nn.Module, batch: Batch, *, step: ClientStep, rng: Generator, meter: Meter) -> SharedUpdate:
-    """Run one client's step and note its cost."""
+@dataclass
+class HeldBack:
+    """What one client holds back from round to round."""
+
+    held_back: Tensors = field(default_factory=dict)
+
+
+def client_update(
+    model: nn.Module, batch: Batch, *, step: ClientStep, rng: Generator, meter: Meter, memory: HeldBack | None = None
+) -> SharedUpdate:
+    """Run one client's step and note its cost; what it holds back is left in its `memory`."""
+    kept = HeldBack() if memory is None else memory
     started = _now(batch.inputs.device)
-    update = step.run(model, batch, rng).update
+    run = step.run(model, batch, rng, held_back=kept.held_back)
     meter.seconds.append(_now(batch.inputs.device) - started)
+    update, kept.held_back = run.update, run.held_back
     if not isinstance(update, SharedUpdate) or update.kind != "gradient":
         found = f"a {update.kind}" if isinstance(update, SharedUpdate) else f"a {type(update).__name__}"
         raise UsageError(
@@ -54,6 +67,7 @@ def client_update(model: nn.Module, batch: Batch, *, step: ClientStep, rng: Gene
         )
     total = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     meter.nonzero.append(sum(int(value.count_nonzero()) for value in update.tensors.values()) / max(total, 1))
+    meter.bytes_sent.append(len(wire.encode(update.tensors)))
     return update
 
 

@@ -15,6 +15,7 @@ from leakscope.client import ClientStep, harden
 from leakscope.defence import Defence
 from leakscope.errors import UsageError
 from leakscope.federated.rounds import (
+    HeldBack,
     Meter,
     batch_norms,
     client_update,
@@ -91,7 +92,7 @@ def measure_utility(
         freeze_batch_norm: Keep batch-norm layers on their stored statistics.
 
     Returns:
-        Accuracy with its interval, test loss, time per client step and share of values sent.
+        Accuracy with its interval, test loss, time per client step and bytes sent.
     """
     network = harden(copy.deepcopy(model), defence, seed=seed)
     step = ClientStep.of(network, defence=defence, loss=loss)
@@ -107,6 +108,7 @@ def measure_utility(
         final_loss=final_loss,
         step_seconds=median(meter.seconds),
         nonzero_fraction=fmean(meter.nonzero),
+        bytes_sent=median(meter.bytes_sent),
         rounds=done,
         diverged=done < rounds or not math.isfinite(final_loss),
         step_ratio=_compare_steps(model, train, defence=defence, plan=plan, loss=loss),
@@ -158,12 +160,14 @@ def _train(model: nn.Module, train: Batch, *, plan: _Plan, meter: Meter) -> int:
     optimiser = torch.optim.SGD(model.parameters(), lr=plan.lr, momentum=MOMENTUM)
     shards = deal(len(train), clients=plan.clients, seed=plan.seed)
     set_train_mode(model, freeze_batch_norm=plan.freeze_batch_norm)
+    memories = [HeldBack() for _ in shards]
     for turn in range(plan.rounds):
         batches, updates = [], []
         for client, shard in enumerate(shards):
             batch = draw(train, shard, batch_size=plan.batch_size, rng=generator(plan.seed, "draw", turn, client))
             rng = generator(plan.seed, "step", turn, client)
-            updates.append(client_update(model, batch, step=plan.step, rng=rng, meter=meter))
+            memory = memories[client]
+            updates.append(client_update(model, batch, step=plan.step, rng=rng, meter=meter, memory=memory))
             batches.append(batch)
         weights = [float(len(batch)) for batch in batches]
         if not server_step(model, optimiser, updates=updates, weights=weights):

@@ -44,6 +44,8 @@ class Utility:
         step_ratio: How many times as long as without the defence a client step takes.
         nonzero_fraction: Mean share of the model's parameters for which a client sends a
             value other than 0; layers that are not shared count as 0.
+        bytes_sent: Median size of one client's update on the wire, names and shapes included, in the smallest
+            lossless form that `leakscope.wire` finds for each tensor.
         rounds: Rounds completed.
         diverged: A non-finite update or loss came up. Training then stopped before that update
             was applied, and `accuracy` is that of the model up to there.
@@ -54,6 +56,7 @@ class Utility:
     final_loss: float
     step_seconds: float
     nonzero_fraction: float
+    bytes_sent: float
     rounds: int
     diverged: bool = False
     step_ratio: StepRatio | None = None

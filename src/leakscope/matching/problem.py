@@ -171,18 +171,28 @@ def select_group(target: Grouped, group: int) -> dict[str, Tensor]:
     return {name: value[group : group + 1] for name, value in target.items()}
 
 
-def lockstep_chunks(seen: Sequence[Observation], counts: list[int], restarts: int) -> list[list[int]]:
-    """Places of victims that can run together: same model object, names, kind, size; and memory."""
+def lockstep_chunks(
+    seen: Sequence[Observation], counts: list[int], restarts: int, *, joined: bool = False
+) -> list[list[int]]:
+    """Places of victims that can run together: same model object, names, kind, size; and memory.
+
+    With `joined` their earlier rounds must be alike as well, and take their room.
+    """
     chunks: dict[tuple[object, ...], list[list[int]]] = {}
     for place, (one, count) in enumerate(zip(seen, counts, strict=True)):
-        told = (one.bounds, one.input_shape, one.update.kind, one.local, one.order, tuple(one.update.tensors))
-        key = (id(one.model), id(one.loss), *told, count)
-        room = max(1, LOCKSTEP_BYTES // (_bytes_per_group(one, count) * restarts))
+        rounds = (one, *one.earlier) if joined else (one,)
+        key = (*map(_likeness, rounds), count)
+        room = max(1, LOCKSTEP_BYTES // (_bytes_per_group(one, count) * restarts * len(rounds)))
         rows = chunks.setdefault(key, [[]])
         if len(rows[-1]) >= room:
             rows.append([])
         rows[-1].append(place)
     return [row for rows in chunks.values() for row in rows]
+
+
+def _likeness(seen: Observation) -> tuple[object, ...]:
+    told = (seen.bounds, seen.input_shape, seen.update.kind, seen.local, seen.order, tuple(seen.update.tensors))
+    return (id(seen.model), id(seen.loss), *told)
 
 
 def count_parameters(seen: Observation) -> int:

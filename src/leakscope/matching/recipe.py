@@ -16,14 +16,15 @@ from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates import Candidate, Variables
 from leakscope.matching.candidates.pixels import stack_groups
 from leakscope.matching.distances import Denoised, Direction, Distance
-from leakscope.matching.engine import Found, Outcome, best_group, better_of, distance_of_zero, judge, run
+from leakscope.matching.engine import Found, Outcome, best_group, better_of, judge, run
 from leakscope.matching.labels import LabelRule
 from leakscope.matching.labels.rules import count_examples, resolve_all
 from leakscope.matching.optimisers import Optimiser
 from leakscope.matching.penalties import Penalty
-from leakscope.matching.problem import Keep, Part, PlainRoute, Problem, Stop, count_parameters, lockstep_chunks
+from leakscope.matching.problem import Keep, Problem, Stop, count_parameters, lockstep_chunks, plain_distance
 from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.replays.replay import gradient_factor
+from leakscope.matching.rounds import average_of, distance_to_nothing, parts_of, rounds_of
 from leakscope.networks import kind_of
 from leakscope.option_ranges import check_attack_option
 from leakscope.types import Knowledge, Observation, Reconstruction, Status
@@ -41,6 +42,8 @@ class Recipe:
         penalties: what is known of natural inputs.
         optimiser: how candidates move.
         noise: variance per shared entry that the attacker reckons with; independent noises add up.
+        relative_noise: the same in units of the variance of each tensor without it.
+        joins_rounds: whether updates of several rounds are matched together, as made from the same examples.
         only: names of the tensors that are matched; None for all that were shared.
     """
 
@@ -51,6 +54,8 @@ class Recipe:
     penalties: tuple[Penalty, ...] = ()
     optimiser: Optimiser
     noise: float = 0.0
+    relative_noise: float = 0.0
+    joins_rounds: bool = False
     only: tuple[str, ...] | None = None
 
     def distance_to(self, seen: Observation) -> Distance:
@@ -62,7 +67,14 @@ class Recipe:
         bound = self.distance.bound(seen)
         if self.replay.local(seen) is None and not scale_known(seen) and not bound.is_scale_free:
             bound = Direction(bound)
-        return Denoised(bound, self.noise * gradient_factor(seen) ** 2) if self.noise > 0 else bound
+        if not self.is_noisy:
+            return bound
+        return Denoised(bound, self.noise * gradient_factor(seen) ** 2, self.relative_noise)
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the attacker reckons with noise."""
+        return self.noise > 0 or self.relative_noise > 0
 
     def matched(self, seen: Observation) -> Observation:
         """`seen` with only the tensors that are matched."""
@@ -114,6 +126,11 @@ class GradientMatching(Attack):
         """What the label rule needs; a replay's needs depend on the update."""
         return self.recipe.labels.needs
 
+    @property
+    def joins_rounds(self) -> bool:
+        """Whether the recipe does."""
+        return self.recipe.joins_rounds
+
     def needs_of(self, seen: Observation) -> frozenset[Knowledge]:
         """What labels and replay need for this update."""
         return self.needs | self.recipe.replay.needs(seen)
@@ -147,9 +164,7 @@ class GradientMatching(Attack):
             targets = reconstruction.targets
         if targets is None:
             targets = torch.zeros(len(reconstruction.inputs), dtype=torch.long, device=seen.device)
-        distance, target = self._measure(seen)
-        plain = PlainRoute(seen, self.recipe.replay, distance)
-        return float(plain.distance_at(reconstruction.inputs, targets, target, create_graph=False)[0].detach())
+        return float(plain_distance(self._problem([seen]), reconstruction.inputs, targets))
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         return self._reconstruct_several([seen], seed, watch)[0]
@@ -160,7 +175,8 @@ class GradientMatching(Attack):
     def find(self, seen: Sequence[Observation], seed: int, *, watch: Watch | None = None) -> list[Found]:
         """As `reconstruct`, with the variables behind each reconstruction; victims in lockstep where they fit."""
         results: dict[int, Found] = {}
-        for places in lockstep_chunks(seen, [self._count(one) for one in seen], self.restarts):
+        counts = [self._count(one) for one in seen]
+        for places in lockstep_chunks(seen, counts, self.restarts, joined=self.joins_rounds):
             found = self._chunk([seen[place] for place in places], places, seed, watch)
             results.update(zip(places, found, strict=True))
         return [results[place] for place in range(len(seen))]
@@ -171,7 +187,8 @@ class GradientMatching(Attack):
     def _chunk(self, seen: list[Observation], places: list[int], seed: int, watch: Watch | None) -> list[Found]:
         """Run victims together; those that did not get anywhere run again, as often as allowed."""
         # Labels are read off all that was shared, whatever of it is matched.
-        labels = resolve_all(self.recipe.labels, seen, self._count(seen[0]))
+        readable = [average_of(self.recipe, one) for one in seen]
+        labels = resolve_all(self.recipe.labels, readable, self._count(seen[0]))
         found: dict[int, Found] = {}
         pending = list(range(len(seen)))
         for attempt in range(self.retries + 1):
@@ -204,24 +221,30 @@ class GradientMatching(Attack):
         watch: Watch | None,
     ) -> Outcome:
         """One run of all groups, each from noise of its own; `labels` [groups, n] are fixed, or None."""
-        recipe, matched = self.recipe, [self.recipe.matched(one) for one in seen]
+        recipe, problem = self.recipe, self._problem(seen)
         drawing = random.child_seed(seed, self.name, "optimiser", places[0], attempt)
-        problem = Problem(
-            (Part(matched, recipe.distance_to(matched[0])),),
-            recipe.candidate,
-            recipe.replay,
-            recipe.penalties,
-            recipe.optimiser.fitted(count_parameters(seen[0])).seeded(drawing),
-            self.steps,
-            self.stop,
-            self.keep,
-        )
+        fitted = problem.optimiser.fitted(count_parameters(seen[0])).seeded(drawing)
         starts = [
             self._start(seen[0], labels is None, seed, ("victim", place, "restart", restart, "attempt", attempt))
             for place in places
             for restart in range(self.restarts)
         ]
-        return run(problem, recipe.candidate.project(seen[0], stack_groups(starts)), labels, watch=watch)
+        begin = recipe.candidate.project(seen[0], stack_groups(starts))
+        return run(replace(problem, optimiser=fitted), begin, labels, watch=watch)
+
+    def _problem(self, seen: Sequence[Observation]) -> Problem:
+        """What is minimised for these victims, of all rounds that are matched together."""
+        recipe = self.recipe
+        return Problem(
+            parts_of(recipe, seen),
+            recipe.candidate,
+            recipe.replay,
+            recipe.penalties,
+            recipe.optimiser,
+            self.steps,
+            self.stop,
+            self.keep,
+        )
 
     def _start(self, seen: Observation, open_labels: bool, seed: int, path: tuple[str | int, ...]) -> Variables:
         candidate, count = self.recipe.candidate, self._count(seen)
@@ -237,11 +260,9 @@ class GradientMatching(Attack):
         count = self._count(seen)
         said = (*seen.notes, *self.recipe.labels.describe(seen, count), *self.recipe.replay.describe(seen))
         found = best_group(outcome, range(victim * self.restarts, (victim + 1) * self.restarts), said)
-        nothing = distance_of_zero(*self._measure(seen))
-        status, remarks = judge(seen, found.reconstruction, assumed=count, nothing=nothing)
+        nothing = distance_to_nothing(parts_of(self.recipe, [seen]), self.recipe.replay)
+        # A round that is not what it was declared to be spoils what is found from all of them.
+        against = (note for one in rounds_of(self.recipe, seen) for note in one.contradictions)
+        latest = replace(seen, contradictions=tuple(dict.fromkeys(against)))
+        status, remarks = judge(latest, found.reconstruction, assumed=count, nothing=nothing)
         return found.ending(status, *remarks)
-
-    def _measure(self, seen: Observation) -> tuple[Distance, dict[str, Tensor]]:
-        """The distance and the one group of observed tensors it measures from."""
-        matched = self.recipe.matched(seen)
-        return self.recipe.distance_to(matched), {k: v[None] for k, v in self.recipe.replay.target(matched).items()}

@@ -47,7 +47,7 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
         "Accuracy lost (points)",
         "Accuracy without a defence minus accuracy with it, in percentage points, after the same training.",
     ),
-    ("Step time ×, upload ×", "Time of one client step and bytes sent, relative to no defence."),
+    ("Step time ×, upload ×", "Time of one client step and bytes sent, relative to no defence; both measured."),
     (
         "Matching loss",
         "What an attack minimises: the distance between the update it would cause and the update it saw. "

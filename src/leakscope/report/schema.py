@@ -138,6 +138,7 @@ class TrainingFindings(Document):
     ci: tuple[float, float]
     final_loss: Number = None
     nonzero_fraction: float = 1.0
+    bytes_sent: Number = None
     diverged: bool = False
     rounds: int = 0
     paper: Text = ""
@@ -169,6 +170,7 @@ class DefenceCost(Document):
     step_time_ratio: Number = Field(default=None, exclude=True)
     step_time_spread: list[Number] | None = Field(default=None, exclude=True)
     upload_ratio: Number = None
+    upload_bytes: Number = None
     diverged: bool = False
     classes: int | None = None
     chance: Number = None

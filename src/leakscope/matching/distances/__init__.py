@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leakscope.matching.distances.compressed import RoundingLikelihood, SoftSigned
 from leakscope.matching.distances.defended import ClippedFirst, PerTensor, Sparsified
 from leakscope.matching.distances.distance import L1, Clipped, Cosine, Distance, DistanceWrapper, Masked, SquaredL2
 from leakscope.matching.distances.layer_weights import BatchNormRule, LayerWeight, LayerWeighted
@@ -22,6 +23,8 @@ __all__ = [
     "LayerWeighted",
     "Masked",
     "PerTensor",
+    "RoundingLikelihood",
+    "SoftSigned",
     "Sparsified",
     "SquaredL2",
     "SquaredPlusNorm",

@@ -57,9 +57,12 @@ class Denoised(Weighed):
     The attacker who knows the noise's variance v weighs tensor t by the share of its energy
     that is signal, √(1 − v·n/‖t‖²) for n shared entries: a tensor drowned in noise only misleads.
     `variance` is in the units of the target, so what changes those goes inside: see `Recipe.distance_to`.
+    `relative` is the variance of noise in units of its tensor's own; that of the tensor with its noise is
+    1 + `relative` times as large, so that the noise has relative/(1 + relative) of what is observed.
     """
 
     variance: float
+    relative: float = 0.0
 
     def gains(self, target: Grouped) -> dict[str, Tensor]:
         """√ of the share of signal, per tensor and group."""
@@ -67,8 +70,12 @@ class Denoised(Weighed):
         for name, value in target.items():
             energy = flat(value).square().sum(1).clamp_min(1e-30)
             # Never quite zero: where everything is noise the direction must stay defined.
-            gains[name] = (1 - self.variance * _count_shared(value) / energy).clamp_min(1e-4).sqrt()
+            gains[name] = (1 - self._per_entry(value) * _count_shared(value) / energy).clamp_min(1e-4).sqrt()
         return gains
+
+    def _per_entry(self, value: Tensor) -> Tensor:
+        """Variance of an entry's noise, per group."""
+        return self.variance + self.relative / (1 + self.relative) * flat(value).var(1, correction=0)
 
 
 def _weigh(values: Grouped, gains: Grouped) -> dict[str, Tensor]:
