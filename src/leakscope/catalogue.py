@@ -49,6 +49,9 @@ DEFENCES = {
     "laplacian-noise": "noise.laplacian_noise",
     "prune": "prune.prune",
     "clip": "clip.clip",
+    "dp-sgd": "dp_sgd.dp_sgd",
+    "fed-cdp": "fed_cdp.fed_cdp",
+    "dp-fedavg": "dp_fedavg.dp_fedavg",
 }
 TABLES = {"attack": ATTACKS, "defence": DEFENCES}
 NONE = "none"

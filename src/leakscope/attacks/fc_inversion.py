@@ -51,7 +51,7 @@ class FCInversion(Attack):
 
     def revised(self, change: Callable[[Recipe], Recipe]) -> FCInversion:
         """Under noise all rows are weighed together; whatever else is known, the best row is read as before."""
-        return replace(self, combine="least-squares") if change(_STAND_IN).noise > 0 else self
+        return replace(self, combine="least-squares") if change(_STAND_IN).is_noisy else self
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         """Invert the layer; the loss is the part of its gradient that the result does not explain."""
