@@ -63,6 +63,11 @@ class Matrix:
         """Whether any cost was measured."""
         return any(column.cost for column in self.columns)
 
+    @property
+    def has_guarantees(self) -> bool:
+        """Whether any defence proves something."""
+        return any(column.cost and column.cost.guarantee for column in self.columns)
+
 
 def matrices(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> list[Matrix]:
     """One matrix per setting, the setting with the worst leak first."""

@@ -20,6 +20,7 @@ from leakscope.files import write_atomic
 from leakscope.regular_files import read_file
 from leakscope.report.gallery import CellImages, Gallery, Images, build_gallery
 from leakscope.report.grades import mark
+from leakscope.report.guarantees import guarantee_words
 from leakscope.report.remedies import chance_words
 from leakscope.report.schema import Summary, parse_summary
 from leakscope.report.spreadsheet import to_csv
@@ -136,6 +137,7 @@ def _environment() -> Environment:
         meaning=status_meaning,
         ending=status_mark,
         chance=chance_words,
+        proven=guarantee_words,
         explained=_explained,
     )
     return found
