@@ -91,7 +91,10 @@ def test_a_client_shows_no_more_than_is_claimed():
 
     def sent(sign, seed):
         update = SharedUpdate("delta", {"a": torch.tensor([sign * 7.0])})
-        return float(hook(update, generator(seed, sign)).tensors["a"])
+        assert hook is not None
+        found = hook(update, generator(seed, sign))
+        assert isinstance(found, SharedUpdate)
+        return float(found.tensors["a"])
 
     worlds = [torch.tensor([sent(sign, seed) for seed in range(TRIALS)]) for sign in (1, -1)]
     shown, claimed = shown_epsilon(*worlds), defence.guarantee(examples=1, batch_size=1, steps=1).epsilon

@@ -20,7 +20,7 @@ SHIFTS = (0.1, 0.5, 1.0, 3.0)
 def test_success_is_the_mass_of_the_likeliest_outcomes(prior, mu):
     grid = np.linspace(-12, 16, 2_000_001)
     step = grid[1] - grid[0]
-    guess, update = stats.norm(0).pdf(grid) * step, stats.norm(mu).pdf(grid) * step
+    guess, update = stats.norm.pdf(grid) * step, stats.norm.pdf(grid, mu) * step
     # The attacker bets on the outcomes that speak most for the record, as many as a guess of κ allows.
     order = np.argsort(guess / np.maximum(update, 1e-300))
     chosen = order[np.cumsum(guess[order]) <= prior]

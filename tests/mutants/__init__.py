@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mutants import attacks, clients, matching, measures, verdicts
+from mutants import attacks, clients, matching, measures, privacy, verdicts
 from mutants.mutant import Mutant as Mutant
 
-ALL: tuple[Mutant, ...] = (*attacks.MUTANTS, *matching.MUTANTS, *clients.MUTANTS, *measures.MUTANTS, *verdicts.MUTANTS)
+_PARTS = (attacks, matching, clients, privacy, measures, verdicts)
+
+ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)
