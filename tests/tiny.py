@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leakscope.client import share
-from leakscope.defence import Hardened
+from leakscope.defence import Defence, Hardened, StepContext
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, uniform
 from leakscope.types import Batch, LocalTraining, Observation, SharedUpdate
@@ -55,3 +55,14 @@ def seen_of(model: nn.Module, batch: Batch, *, scenario: str = "A", local: Local
 def flat(tensors: Mapping[str, Tensor]) -> Tensor:
     """All tensors as one vector."""
     return torch.cat([value.reshape(-1) for value in tensors.values()])
+
+
+def step_of(defence: Defence, gradients: Mapping[str, Tensor], *, seed: int = 0, step: int = 0) -> dict[str, Tensor]:
+    """What the hooks of a local step make of gradients of examples, name → [n, …]."""
+    hooks = defence.hooks()
+    count = len(next(iter(gradients.values())))
+    batch = Batch(torch.zeros(count, 1), torch.zeros(count, dtype=torch.long))
+    context = StepContext(nn.Identity(), {}, batch, lambda output, targets: output, step, generator(seed))
+    each = dict(gradients) if hooks.example_gradients is None else hooks.example_gradients(dict(gradients), context)
+    mean = {name: value.mean(0) for name, value in each.items()}
+    return mean if hooks.gradient is None else hooks.gradient(mean, context)

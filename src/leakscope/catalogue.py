@@ -54,6 +54,9 @@ DEFENCES = {
     "top-k": "top_k.top_k",
     "sign": "sign.sign",
     "quantise": "quantise.quantise",
+    "dp-sgd": "dp_sgd.dp_sgd",
+    "fed-cdp": "fed_cdp.fed_cdp",
+    "dp-fedavg": "dp_fedavg.dp_fedavg",
 }
 TABLES = {"attack": ATTACKS, "defence": DEFENCES}
 NONE = "none"

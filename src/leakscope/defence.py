@@ -77,6 +77,7 @@ class Guarantee:
         steps: how often the mechanism ran.
         noise_multiplier: standard deviation of the noise over the sensitivity.
         reconstruction: the most probable success of any attacker, by the probability of a success without the update.
+        assumes: how records are sampled, what neighbours are, and what else it holds for, in words.
     """
 
     epsilon: float
@@ -86,6 +87,7 @@ class Guarantee:
     steps: int
     noise_multiplier: float
     reconstruction: Mapping[float, float]
+    assumes: str = ""
 
 
 class Defence(ABC):

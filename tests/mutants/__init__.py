@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from mutants import attacks, clients, compression, matching, measures, transforms, verdicts
+from mutants import attacks, clients, compression, matching, measures, privacy, transforms, verdicts
 from mutants.mutant import Mutant as Mutant
 
-ALL: tuple[Mutant, ...] = (
-    *attacks.MUTANTS,
-    *matching.MUTANTS,
-    *clients.MUTANTS,
-    *transforms.MUTANTS,
-    *compression.MUTANTS,
-    *measures.MUTANTS,
-    *verdicts.MUTANTS,
-)
+_PARTS = (attacks, matching, clients, transforms, compression, privacy, measures, verdicts)
+
+ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

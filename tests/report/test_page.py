@@ -93,6 +93,30 @@ def test_accuracy_at_chance_is_said():
     assert "learns nothing: accuracy at chance" in page
 
 
+def proven(**changed):
+    usual = {"epsilon": 8.04, "delta": 1e-5, "unit": "example", "sampling_rate": 0.032, "steps": 150}
+    return (
+        usual | {"noise_multiplier": 0.77, "reconstruction": {"0.1": 0.4567}, "assumes": "batches are fixed"} | changed
+    )
+
+
+def test_what_is_proven_stands_beneath_what_was_measured():
+    content = summary(seeds=1)
+    assert "Proven" not in read(content)
+    content["defences"][1] |= {
+        "guarantee": proven(),
+        "guarantee_of_one": proven(epsilon=2.5, steps=1, reconstruction={"0.1": 0.2}),
+    }
+    content["defences"][2] |= {"guarantee": proven(epsilon=None, reconstruction={"0.1": 1.0})}
+    page = read(content)
+    assert "ε = 8.04 at δ = 1e-05, unit: example, sampling rate 0.032, rounds 150." in page
+    assert "Over all rounds no attacker succeeds with more than 45.7 % where a guess succeeds in 10 %." in page
+    assert "From one gradient (ε = 2.5 at δ = 1e-05) no attacker succeeds with more than 20.0 %" in page
+    assert "Holds where batches are fixed." in page
+    assert "ε is infinite: no noise" in page
+    assert "Over all rounds nothing is proven of reconstruction." in page
+
+
 def rows_of_numbers(**fields):
     return cell(ssim=[None, None], psnr=[30.0, 12.0], data="patients.npz", **fields)
 

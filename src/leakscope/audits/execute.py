@@ -11,6 +11,7 @@ from torch import Tensor
 
 from leakscope.attack import Attack, Effort
 from leakscope.audits.cell import run_cell
+from leakscope.audits.config import AccuracyTraining
 from leakscope.audits.findings import attack_findings, number
 from leakscope.audits.inputs import Inputs, changed
 from leakscope.audits.nulls import PUBLIC_PICTURES
@@ -19,10 +20,11 @@ from leakscope.audits.read_files import hash_option_files
 from leakscope.audits.software import software
 from leakscope.audits.specs import AttackCellSpec, TrainingCellSpec, parse_cell_spec
 from leakscope.audits.subject import Subject
+from leakscope.defence import Defence
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import Utility, measure_utility
 from leakscope.registry import attack_from_spec, defence_from_spec
-from leakscope.report.schema import PlannedAttack, TrainingFindings
+from leakscope.report.schema import GuaranteeRecord, PlannedAttack, TrainingFindings
 from leakscope.runner import CellOutcome
 from leakscope.runner.limits import is_exhaustion
 from leakscope.runner.worker import failure_of
@@ -135,9 +137,30 @@ def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
         diverged=found.diverged,
         rounds=found.rounds,
         paper="" if defence is None else defence.paper,
+        guarantee=_proven(defence, examples=len(train) // spec.training.clients, training=spec.training),
+        # The smallest batch: the attacked one may be of any size, and no noise is less than on one example.
+        guarantee_of_one=_proven(defence, examples=1, training=None),
         **_chance(test),
     )
     return CellOutcome(Status.OK, findings.model_dump(mode="json"), measured=_step_times(found))
+
+
+def _proven(defence: Defence | None, *, examples: int, training: AccuracyTraining | None) -> GuaranteeRecord | None:
+    """What a defence proves of a client with so many examples, over all rounds or of one gradient."""
+    batch_size, steps = (1, 1) if training is None else (training.batch_size, training.rounds)
+    found = None if defence is None else defence.guarantee(examples=examples, batch_size=batch_size, steps=steps)
+    if found is None:
+        return None
+    return GuaranteeRecord(
+        epsilon=number(found.epsilon),
+        delta=found.delta,
+        unit=found.unit,
+        sampling_rate=found.sampling_rate,
+        steps=found.steps,
+        noise_multiplier=found.noise_multiplier,
+        reconstruction={f"{prior:g}": success for prior, success in found.reconstruction.items()},
+        assumes=found.assumes,
+    )
 
 
 def _step_times(found: Utility) -> dict[str, float]:

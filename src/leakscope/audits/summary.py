@@ -142,6 +142,8 @@ def _cost(cell: TrainingCellSpec, outcome: CellOutcome, plain: CellOutcome) -> D
         classes=found.classes,
         chance=found.chance,
         at_chance=found.at_chance,
+        guarantee=found.guarantee,
+        guarantee_of_one=found.guarantee_of_one,
     )
 
 

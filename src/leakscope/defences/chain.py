@@ -9,7 +9,7 @@ from functools import reduce
 from torch import Generator, Tensor, nn
 
 from leakscope.attack import Attack
-from leakscope.defence import ClientHooks, Defence, Hardened, StepContext
+from leakscope.defence import ClientHooks, Defence, Guarantee, Hardened, StepContext
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.types import Batch, SealedUpdate, SharedUpdate, Tensors
 
@@ -63,6 +63,21 @@ class Chain(Defence):
             update=None if remembers else _update([one.update for one in each if one.update]),
             feedback=_feedback(each) if remembers else None,
         )
+
+    def guarantee(self, *, examples: int, batch_size: int, steps: int) -> Guarantee | None:
+        """That of the one part that has one, where no other part acts between its clipping and its noise.
+
+        What acts on batches may mix examples, so that nothing is claimed then.
+        """
+        each = [part.guarantee(examples=examples, batch_size=batch_size, steps=steps) for part in self.parts]
+        proven = [(place, one) for place, one in enumerate(each) if one is not None]
+        if len(proven) != 1:
+            return None
+        place, found = proven[0]
+        hooks = [part.hooks() for part in self.parts]
+        others = hooks[:place] + hooks[place + 1 :]
+        mixed = any(one.gradient for one in hooks[:place]) or any(one.batch or one.example_gradients for one in others)
+        return None if mixed and found.unit == "example" else found
 
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows every part."""

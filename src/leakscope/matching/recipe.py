@@ -23,7 +23,7 @@ from leakscope.matching.optimisers import Optimiser
 from leakscope.matching.penalties import Penalty
 from leakscope.matching.problem import Keep, Problem, Stop, count_parameters, lockstep_chunks, plain_distance
 from leakscope.matching.replays import Replay, scale_known
-from leakscope.matching.replays.replay import gradient_factor
+from leakscope.matching.replays.replay import count_local_steps, gradient_factor
 from leakscope.matching.rounds import average_of, distance_to_nothing, parts_of, rounds_of
 from leakscope.networks import kind_of
 from leakscope.option_ranges import check_attack_option
@@ -44,6 +44,8 @@ class Recipe:
         noise: variance per shared entry that the attacker reckons with; independent noises add up.
         relative_noise: the same in units of the variance of each tensor without it.
         joins_rounds: whether updates of several rounds are matched together, as made from the same examples.
+        sum_noise: the same for noise on the sum of the gradients of a local step.
+        example_noise: the same for noise on the gradient of every single example.
         only: names of the tensors that are matched; None for all that were shared.
     """
 
@@ -56,6 +58,8 @@ class Recipe:
     noise: float = 0.0
     relative_noise: float = 0.0
     joins_rounds: bool = False
+    sum_noise: float = 0.0
+    example_noise: float = 0.0
     only: tuple[str, ...] | None = None
 
     def distance_to(self, seen: Observation) -> Distance:
@@ -67,14 +71,25 @@ class Recipe:
         bound = self.distance.bound(seen)
         if self.replay.local(seen) is None and not scale_known(seen) and not bound.is_scale_free:
             bound = Direction(bound)
-        if not self.is_noisy:
-            return bound
-        return Denoised(bound, self.noise * gradient_factor(seen) ** 2, self.relative_noise)
+        variance = self.noise * gradient_factor(seen) ** 2 + self._variance_of_steps(seen)
+        return Denoised(bound, variance, self.relative_noise) if max(variance, self.relative_noise) > 0 else bound
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the attacker reckons with noise."""
-        return self.noise > 0 or self.relative_noise > 0
+        """Whether the attacker reckons with noise of any kind."""
+        return max(self.noise, self.relative_noise, self.sum_noise, self.example_noise) > 0
+
+    def _variance_of_steps(self, seen: Observation) -> float:
+        """Variance of a mean gradient whose k local steps on n examples each were disturbed: (s/n² + e/n) / k.
+
+        Exact where all steps count alike; zero, and so no use made of it, where n or k is not known.
+        """
+        steps, size = count_local_steps(seen), seen.num_examples
+        if seen.local is not None and seen.update.kind == "delta":
+            size = min(seen.local.batch_size, size or seen.local.batch_size)
+        if steps is None or size is None or not scale_known(seen):
+            return 0.0
+        return (self.sum_noise / size**2 + self.example_noise / size) / steps
 
     def matched(self, seen: Observation) -> Observation:
         """`seen` with only the tensors that are matched."""

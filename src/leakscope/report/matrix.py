@@ -68,6 +68,11 @@ class Matrix:
         return any(column.cost for column in self.columns)
 
     @property
+    def has_guarantees(self) -> bool:
+        """Whether any defence proves something."""
+        return any(column.cost and column.cost.guarantee for column in self.columns)
+
+    @property
     def bytes(self) -> int:
         """About what it takes on the page, rather too much."""
         names = [2 * self.setting, *(column.name for column in self.columns), *(row.attack for row in self.rows)]

@@ -20,6 +20,7 @@ from leakscope.files import write_atomic
 from leakscope.regular_files import read_file
 from leakscope.report.gallery import CellImages, Gallery, Images, build_gallery
 from leakscope.report.grades import mark
+from leakscope.report.guarantees import guarantee_words
 from leakscope.report.nouns import reword
 from leakscope.report.remedies import chance_words
 from leakscope.report.schema import Summary, parse_summary
@@ -137,6 +138,7 @@ def _environment() -> Environment:
         meaning=status_meaning,
         ending=status_mark,
         chance=chance_words,
+        proven=guarantee_words,
         explained=_explained,
         reword=reword,
     )

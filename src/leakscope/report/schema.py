@@ -131,6 +131,19 @@ class CellRecord(AttackFindings):
         return self.scores.get(metric, [])
 
 
+class GuaranteeRecord(Document):
+    """What a defence proves: `leakscope.defence.Guarantee` as it is stored; `epsilon` is None where it is infinite."""
+
+    epsilon: Number = None
+    delta: float
+    unit: Literal["example", "client"]
+    sampling_rate: float
+    steps: int
+    noise_multiplier: float
+    reconstruction: dict[Text, float] = {}
+    assumes: Text = ""
+
+
 class TrainingFindings(Document):
     """What a short training under a defence came to: what a worker writes of an accuracy cell."""
 
@@ -144,6 +157,8 @@ class TrainingFindings(Document):
     paper: Text = ""
     classes: int | None = None
     chance: Number = None
+    guarantee: GuaranteeRecord | None = None
+    guarantee_of_one: GuaranteeRecord | None = None
 
     @property
     def at_chance(self) -> bool:
@@ -157,6 +172,8 @@ class DefenceCost(Document):
     `chance` is the accuracy of always naming the most frequent of `classes`. `at_chance` tells that the interval of the
     accuracy reaches down to it: such a network has learnt nothing, and what it does not leak is no merit of a defence.
     Its times differ from run to run: they are written among `Summary.timings`, under `key`, and found there again.
+    `guarantee` is what is proven of this training, `guarantee_of_one` of a single gradient and an example known to be
+    behind it; None where a defence proves nothing.
     """
 
     name: Text
@@ -175,6 +192,8 @@ class DefenceCost(Document):
     classes: int | None = None
     chance: Number = None
     at_chance: bool = False
+    guarantee: GuaranteeRecord | None = None
+    guarantee_of_one: GuaranteeRecord | None = None
 
     def timings(self) -> dict[str, Number]:
         """What `Summary.timings` hold of it."""
