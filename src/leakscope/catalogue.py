@@ -49,6 +49,9 @@ DEFENCES = {
     "laplacian-noise": "noise.laplacian_noise",
     "prune": "prune.prune",
     "clip": "clip.clip",
+    "soteria": "soteria.soteria",
+    "precode": "precode.precode",
+    "key-lock": "key_lock.key_lock",
 }
 TABLES = {"attack": ATTACKS, "defence": DEFENCES}
 NONE = "none"

@@ -164,6 +164,7 @@ class Observation:
         earlier: what the same client sent in earlier rounds, oldest first, each with its own global model.
         secret: what a malicious server kept when it crafted the model.
         vocabulary: how many tokens there are, where inputs are whole numbers that go to an embedding; else None.
+        given: what an attacker assumes of tensors that the network declares unknown, by the name of the buffer.
     """
 
     model: nn.Module
@@ -185,6 +186,7 @@ class Observation:
     earlier: tuple[Observation, ...] = ()
     secret: object = None
     vocabulary: int | None = None
+    given: Tensors = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -218,6 +220,7 @@ class Reconstruction:
     rounds were matched together, `joint` holds all their examples: `loss` is the distance of all updates there.
     `fit` says how much of the update the result explains; None where that cannot be computed. Where inputs are tokens,
     `tokens` holds the set of those that were found, sorted, out of `vocabulary`; `inputs` only lists them, −1 behind.
+    `unknowns` holds what was found of tensors that the network declares unknown; the loss was computed with them.
     """
 
     inputs: Tensor
@@ -232,3 +235,4 @@ class Reconstruction:
     fit: Fit | None = None
     tokens: Tensor | None = None
     vocabulary: int | None = None
+    unknowns: Tensors = field(default_factory=dict)

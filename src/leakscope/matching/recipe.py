@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from leakscope import rng as random
 from leakscope.attack import Attack, Effort, Watch
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates import Candidate, Variables
-from leakscope.matching.candidates.pixels import stack_groups
+from leakscope.matching.candidates.pixels import UNKNOWN, stack_groups
 from leakscope.matching.distances import Denoised, Direction, Distance
 from leakscope.matching.engine import Found, Outcome, best_group, better_of, distance_of_zero, judge, run
 from leakscope.matching.labels import LabelRule
@@ -24,7 +24,16 @@ from leakscope.matching.penalties import Penalty
 from leakscope.matching.problem import Keep, Part, PlainRoute, Problem, Stop, count_parameters, lockstep_chunks
 from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.replays.replay import gradient_factor
+from leakscope.networks import start_unknowns
 from leakscope.types import Knowledge, Observation, Reconstruction, Status
+
+
+class Selection(Protocol):
+    """Some of the tensors of an update: a frozen dataclass, so that a recipe crosses processes."""
+
+    def names(self, seen: Observation) -> tuple[str, ...]:
+        """Their names."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +49,8 @@ class Recipe:
         optimiser: how candidates move.
         noise: variance per shared entry that the attacker reckons with; independent noises add up.
         only: names of the tensors that are matched; None for all that were shared.
+        leave_out: which of them are not matched, for what was observed; None for none.
+        unknowns: whether tensors that the network declares unknown are searched for, beside the candidate.
     """
 
     labels: LabelRule
@@ -50,6 +61,8 @@ class Recipe:
     optimiser: Optimiser
     noise: float = 0.0
     only: tuple[str, ...] | None = None
+    leave_out: Selection | None = None
+    unknowns: bool = False
 
     def distance_to(self, seen: Observation) -> Distance:
         """The distance as it applies to this update.
@@ -64,14 +77,21 @@ class Recipe:
 
     def matched(self, seen: Observation) -> Observation:
         """`seen` with only the tensors that are matched."""
-        if self.only is None:
+        if self.only is None and self.leave_out is None:
             return seen
         shared = seen.update.tensors
-        if missing := [name for name in self.only if name not in shared]:
+        left_out = self.leave_out.names(seen) if self.leave_out else ()
+        chosen = [name for name in (self.only or shared) if name not in left_out]
+        if not chosen:
+            raise UnsuitableError(
+                f"nothing is left to match: {', '.join(left_out)} was changed by a defence, and no other tensor was "
+                "shared; run the attack without knowing the defence"
+            )
+        if missing := [name for name in chosen if name not in shared]:
             raise UnsuitableError(
                 f"{missing[0]!r} is to be matched but was not shared; choose among {', '.join(shared)}"
             )
-        return replace(seen, update=replace(seen.update, tensors={name: shared[name] for name in self.only}))
+        return replace(seen, update=replace(seen.update, tensors={name: shared[name] for name in chosen}))
 
 
 @dataclass(frozen=True)
@@ -146,8 +166,8 @@ class GradientMatching(Attack):
         if targets is None:
             targets = torch.zeros(len(reconstruction.inputs), dtype=torch.long, device=seen.device)
         distance, target = self._measure(seen)
-        plain = PlainRoute(seen, self.recipe.replay, distance)
-        return float(plain.distance_at(reconstruction.inputs, targets, target, create_graph=False)[0].detach())
+        plain = PlainRoute(replace(seen, given=reconstruction.unknowns), self.recipe.replay, distance)
+        return float(plain.distance_at(reconstruction.inputs, targets, target, create_graph=False).detach())
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         return self._reconstruct_several([seen], seed, watch)[0]
@@ -228,6 +248,9 @@ class GradientMatching(Attack):
             like = torch.empty(0, device=seen.device, dtype=seen.dtype)
             rng = random.generator(seed, self.name, *path, "labels")
             begin["labels"] = random.normal((count, seen.num_classes), rng, like=like)
+        if self.recipe.unknowns:
+            rng = random.generator(seed, self.name, *path, "unknowns")
+            begin |= {UNKNOWN + name: value for name, value in start_unknowns(seen.model, count, rng).items()}
         return begin
 
     def _pick(self, outcome: Outcome, victim: int, seen: Observation) -> Found:

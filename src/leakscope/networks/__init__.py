@@ -16,6 +16,7 @@ from leakscope.networks.layers import (
 )
 from leakscope.networks.settle import Settled, check_output, noise_inputs, settle, tokens_refused
 from leakscope.networks.tokens import TokenLayer, find_token_layer, noise_tokens
+from leakscope.networks.unknowns import UnknownTensors, start_unknowns, take_examples
 
 __all__ = [
     "InputNormalisation",
@@ -23,6 +24,7 @@ __all__ = [
     "Settled",
     "Step",
     "TokenLayer",
+    "UnknownTensors",
     "batch_statistics",
     "check_output",
     "check_weights",
@@ -40,8 +42,10 @@ __all__ = [
     "record_inputs",
     "run",
     "settle",
+    "start_unknowns",
     "strip",
     "take_apart",
+    "take_examples",
     "tokens_refused",
     "trace",
 ]

@@ -2,7 +2,7 @@
 
 Variables are named tensors with a leading dimension of groups that never mix. Two names have a meaning for every axis:
 "inputs" holds image-shaped coordinates, "labels" label logits. A name that begins with "fixed." is drawn once and never
-moved.
+moved; one that begins with "unknown." is a tensor of the network that the server does not know.
 """
 
 from __future__ import annotations
@@ -23,11 +23,17 @@ from leakscope.types import Observation, limits_of
 Variables = dict[str, Tensor]
 
 FIXED = "fixed."
+UNKNOWN = "unknown."
 
 
 def is_fixed(name: str) -> bool:
     """Whether a variable keeps its starting value."""
     return name.startswith(FIXED)
+
+
+def unknowns_of(variables: Variables) -> Variables:
+    """The variables that are tensors of the network, by the names of its buffers."""
+    return {name.removeprefix(UNKNOWN): value for name, value in variables.items() if name.startswith(UNKNOWN)}
 
 
 def stack_groups(groups: Sequence[Variables]) -> Variables:

@@ -46,7 +46,14 @@ def predict(
     local = replay.local(seen)
     if local is None:
         return replay_gradient(
-            seen.model, parameters, inputs, targets, loss=seen.loss, task=seen.task, create_graph=create_graph
+            seen.model,
+            parameters,
+            inputs,
+            targets,
+            loss=seen.loss,
+            task=seen.task,
+            create_graph=create_graph,
+            given=seen.given,
         )
     change = replay_local(
         seen.model,
@@ -58,6 +65,7 @@ def predict(
         task=seen.task,
         create_graph=create_graph,
         order=seen.order,
+        given=seen.given,
     )
     return scale(change, _to_gradient(seen, local))
 
