@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from leakscope import rng as random
 from leakscope.attack import Attack
 from leakscope.defence import Defence, Hardened
-from leakscope.defences.locks import Lock, LockOfUnknownKey, Place, UnknownLock, find_places, insert_locks
+from leakscope.defences.locks import (
+    Lock,
+    LockOfUnknownKey,
+    LockTensors,
+    Place,
+    UnknownLock,
+    find_places,
+    insert_locks,
+)
 from leakscope.errors import UsageError, suggest
 
 PAPER = "Ren, Deng, Xie, Ma, Ma: Gradient Leakage Defense with Key-Lock Module for Federated Learning, arXiv:2305.04095"
@@ -75,10 +83,15 @@ class KeyLock(Defence):
         return Hardened(client, server, private=self._private(client))
 
     def adapt(self, attack: Attack) -> Attack:
-        """The attacker searches for γ and β, or for the key where the lock is known, beside the pictures."""
+        """The attacker searches for γ and β, or for the key where the lock is known, beside the pictures.
+
+        A lock's shared gradient tells the key in closed form, and then nothing of the picture that the other tensors
+        do not tell; it is so long that a match of all tensors would be a match of little else.
+        """
         if self.scaling != "locked":
             return attack
-        return attack.revised(lambda recipe: replace(recipe, unknowns=True))
+        needless = (LockTensors(),) if self.shared in ("lock", "both") else ()
+        return attack.revised(lambda recipe: replace(recipe, unknowns=True, leave_out=(*recipe.leave_out, *needless)))
 
     def _locks(self, places: list[Place], key: Tensor, *, kind: type[Lock], seed: int) -> dict[str, nn.Module]:
         if self.scaling != "locked":

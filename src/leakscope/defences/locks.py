@@ -13,6 +13,7 @@ from leakscope import rng as random
 from leakscope.defences.insert import build_linear, replace_layer
 from leakscope.errors import UnsuitableError
 from leakscope.networks import UnknownTensors, copy_network
+from leakscope.types import Observation, Tensors
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda value: value,
@@ -61,6 +62,14 @@ class LockOfUnknownKey(Lock, UnknownTensors):
         """A key as clients draw theirs."""
         return {} if self.before else {"key": random.uniform(tuple(self.key.shape), rng, like=self.key)}
 
+    def read_unknowns(self, shared: Tensors) -> dict[str, Tensor]:
+        """The key is what the first lock's linear layers received: a row of their gradient over that of the bias."""
+        if self.before or not {"scale.weight", "scale.bias"} <= shared.keys():
+            return {}
+        row = shared["scale.bias"].abs().argmax()
+        divisor = shared["scale.bias"][row]
+        return {"key": shared["scale.weight"][row] / divisor} if float(divisor) else {}
+
 
 class UnknownLock(UnknownTensors):
     """The lock to a server that knows only that there is one: γ = 1 and β = 0 until they are found."""
@@ -81,6 +90,16 @@ class UnknownLock(UnknownTensors):
     def start_unknowns(self, examples: int, rng: Generator) -> dict[str, Tensor]:
         """As a normalisation starts; a random sign would put half of the channels on the wrong side."""
         return {"scale": self.scale.clone(), "shift": self.shift.clone()}
+
+
+@dataclass(frozen=True)
+class LockTensors:
+    """The parameters of locks among what was shared."""
+
+    def names(self, seen: Observation) -> tuple[str, ...]:
+        """Their names."""
+        locks = [name for name, module in seen.model.named_modules() if isinstance(module, Lock)]
+        return tuple(one for one in seen.update.tensors if any(one.startswith(f"{name}.") for name in locks))
 
 
 def count_dead_channels(network: nn.Module) -> dict[str, tuple[int, int]]:

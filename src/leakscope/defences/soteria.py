@@ -61,7 +61,7 @@ class Soteria(Defence):
         """The attacker leaves the changed tensor out, and matches all others, which were shared as they are."""
         if not self.percentile:
             return attack
-        return attack.revised(lambda recipe: replace(recipe, leave_out=DefendedWeight(self.layer)))
+        return attack.revised(lambda recipe: replace(recipe, leave_out=(*recipe.leave_out, DefendedWeight(self.layer))))
 
     def _mask(self, gradient: dict[str, Tensor], context: StepContext) -> dict[str, Tensor]:
         if not self.percentile:

@@ -52,7 +52,7 @@ class Objective:
         if match.targets is not None and targets.requires_grad:
             outputs, cotangents = [images, targets], [match.images, match.targets]
         gradient = pull_back(outputs, leaves, cotangents, keep=bool(self.problem.penalties))
-        gradient |= {UNKNOWN + name: value for name, value in match.given.items()}
+        gradient |= {UNKNOWN + name: value for name, value in match.given.items() if UNKNOWN + name in leaves}
         gradient = self._add_penalties(self._trial(leaves, images, targets), gradient)
         self.calls += 1
         self.evaluations += len(self.problem.parts)

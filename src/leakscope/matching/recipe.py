@@ -14,7 +14,7 @@ from leakscope import rng as random
 from leakscope.attack import Attack, Effort, Watch
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates import Candidate, Variables
-from leakscope.matching.candidates.pixels import UNKNOWN, stack_groups
+from leakscope.matching.candidates.pixels import FIXED, UNKNOWN, stack_groups
 from leakscope.matching.distances import Denoised, Direction, Distance
 from leakscope.matching.engine import Found, Outcome, best_group, better_of, distance_of_zero, judge, run
 from leakscope.matching.labels import LabelRule
@@ -24,7 +24,7 @@ from leakscope.matching.penalties import Penalty
 from leakscope.matching.problem import Keep, Part, PlainRoute, Problem, Stop, count_parameters, lockstep_chunks
 from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.replays.replay import gradient_factor
-from leakscope.networks import start_unknowns
+from leakscope.networks import read_unknowns, start_unknowns
 from leakscope.types import Knowledge, Observation, Reconstruction, Status
 
 
@@ -49,7 +49,7 @@ class Recipe:
         optimiser: how candidates move.
         noise: variance per shared entry that the attacker reckons with; independent noises add up.
         only: names of the tensors that are matched; None for all that were shared.
-        leave_out: which of them are not matched, for what was observed; None for none.
+        leave_out: which of them are not matched, as what was observed tells.
         unknowns: whether tensors that the network declares unknown are searched for, beside the candidate.
     """
 
@@ -61,7 +61,7 @@ class Recipe:
     optimiser: Optimiser
     noise: float = 0.0
     only: tuple[str, ...] | None = None
-    leave_out: Selection | None = None
+    leave_out: tuple[Selection, ...] = ()
     unknowns: bool = False
 
     def distance_to(self, seen: Observation) -> Distance:
@@ -77,10 +77,10 @@ class Recipe:
 
     def matched(self, seen: Observation) -> Observation:
         """`seen` with only the tensors that are matched."""
-        if self.only is None and self.leave_out is None:
+        if self.only is None and not self.leave_out:
             return seen
         shared = seen.update.tensors
-        left_out = self.leave_out.names(seen) if self.leave_out else ()
+        left_out = [name for one in self.leave_out for name in one.names(seen)]
         chosen = [name for name in (self.only or shared) if name not in left_out]
         if not chosen:
             raise UnsuitableError(
@@ -250,7 +250,10 @@ class GradientMatching(Attack):
             begin["labels"] = random.normal((count, seen.num_classes), rng, like=like)
         if self.recipe.unknowns:
             rng = random.generator(seed, self.name, *path, "unknowns")
-            begin |= {UNKNOWN + name: value for name, value in start_unknowns(seen.model, count, rng).items()}
+            read = read_unknowns(seen.model, self.recipe.replay.target(seen))
+            sought = {k: v for k, v in start_unknowns(seen.model, count, rng).items() if k not in read}
+            begin |= {UNKNOWN + name: value for name, value in sought.items()}
+            begin |= {FIXED + UNKNOWN + name: value for name, value in read.items()}
         return begin
 
     def _pick(self, outcome: Outcome, victim: int, seen: Observation) -> Found:

@@ -16,7 +16,7 @@ from leakscope.networks.layers import (
 )
 from leakscope.networks.settle import Settled, check_output, noise_inputs, settle, tokens_refused
 from leakscope.networks.tokens import TokenLayer, find_token_layer, noise_tokens
-from leakscope.networks.unknowns import UnknownTensors, start_unknowns, take_examples
+from leakscope.networks.unknowns import UnknownTensors, read_unknowns, start_unknowns, take_examples
 
 __all__ = [
     "InputNormalisation",
@@ -39,6 +39,7 @@ __all__ = [
     "norm_layers",
     "norm_statistics",
     "normalisation_constants",
+    "read_unknowns",
     "record_inputs",
     "run",
     "settle",

@@ -25,12 +25,27 @@ class UnknownTensors(nn.Module):
     def start_unknowns(self, examples: int, rng: Generator) -> dict[str, Tensor]:
         """Where a search for them begins, by the name of the buffer, for a step on this many examples."""
 
+    def read_unknowns(self, shared: Tensors) -> dict[str, Tensor]:
+        """Those that follow from what was shared of this layer's own parameters; by default none does."""
+        return {}
+
 
 def start_unknowns(model: nn.Module, examples: int, rng: Generator) -> dict[str, Tensor]:
     """The unknown tensors of all layers, by their full names, where a search for them begins."""
     found: dict[str, Tensor] = {}
     for layer, module in _layers(model).items():
         found |= {_join(layer, name): value for name, value in module.start_unknowns(examples, rng).items()}
+    return found
+
+
+def read_unknowns(model: nn.Module, shared: Tensors) -> dict[str, Tensor]:
+    """The unknown tensors that follow from what was shared, by their full names."""
+    found: dict[str, Tensor] = {}
+    for layer, module in _layers(model).items():
+        own = {
+            name: shared[_join(layer, name)] for name, _ in module.named_parameters() if _join(layer, name) in shared
+        }
+        found |= {_join(layer, name): value for name, value in module.read_unknowns(own).items()}
     return found
 
 

@@ -32,8 +32,9 @@ def is_fixed(name: str) -> bool:
 
 
 def unknowns_of(variables: Variables) -> Variables:
-    """The variables that are tensors of the network, by the names of its buffers."""
-    return {name.removeprefix(UNKNOWN): value for name, value in variables.items() if name.startswith(UNKNOWN)}
+    """The variables that are tensors of the network, moved or not, by the names of its buffers."""
+    plain = {name.removeprefix(FIXED): value for name, value in variables.items()}
+    return {name.removeprefix(UNKNOWN): value for name, value in plain.items() if name.startswith(UNKNOWN)}
 
 
 def stack_groups(groups: Sequence[Variables]) -> Variables:
