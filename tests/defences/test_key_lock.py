@@ -97,9 +97,16 @@ def test_in_a_network_with_normalisation_nothing_but_scale_and_shift_changes():
         torch.testing.assert_close(key_lock(scaling=scaling).harden(model).client(x), model(x))
     kept = dict(key_lock(scaling="affine").harden(model).client.named_parameters())
     assert "1.norm.weight" in kept
-    assert "1.norm.weight" not in dict(key_lock(scaling="none").harden(model).client.named_parameters())
+    for scaling in ("none", "locked"):
+        assert "1.norm.weight" not in dict(key_lock(scaling=scaling).harden(model).server.named_parameters())
     assert isinstance(model[1], nn.BatchNorm2d)
     assert model[1].affine
+
+
+def test_a_new_normalisation_has_a_scale_only_where_it_is_trained():
+    for scaling, own in (("affine", True), ("none", False), ("locked", False)):
+        names = dict(key_lock(scaling=scaling).harden(deeper(norm=False)).server.named_parameters())
+        assert ("0.norm.weight" in names) is own
 
 
 def test_where_locks_stand():

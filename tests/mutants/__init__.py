@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from mutants import attacks, clients, matching, measures, verdicts
+from mutants import attacks, clients, hardening, matching, measures, verdicts
 from mutants.mutant import Mutant as Mutant
 
-ALL: tuple[Mutant, ...] = (*attacks.MUTANTS, *matching.MUTANTS, *clients.MUTANTS, *measures.MUTANTS, *verdicts.MUTANTS)
+ALL: tuple[Mutant, ...] = (
+    *attacks.MUTANTS,
+    *matching.MUTANTS,
+    *clients.MUTANTS,
+    *hardening.MUTANTS,
+    *measures.MUTANTS,
+    *verdicts.MUTANTS,
+)
