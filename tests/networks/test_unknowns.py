@@ -50,7 +50,7 @@ def network(gain=None) -> nn.Sequential:
         layers = [nn.Flatten(), nn.Linear(36, WIDTH), nn.Sigmoid(), Shifted(torch.ones(WIDTH)), nn.Linear(WIDTH, 4)]
         model = nn.Sequential(*layers).double()
     if gain is not None:
-        model[3].gain.copy_(gain)
+        dict(model.named_buffers())["3.gain"].copy_(gain)
     return model
 
 

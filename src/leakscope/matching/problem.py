@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -30,6 +30,14 @@ Keep = Literal["best", "last"]
 
 # Gradients of all groups are held at once; beyond this the groups run in turns.
 LOCKSTEP_BYTES = 1_000_000_000
+
+
+class Selection(Protocol):
+    """Some of the tensors of an update: a frozen dataclass, so that a recipe crosses processes."""
+
+    def names(self, seen: Observation) -> tuple[str, ...]:
+        """Their names."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,26 +14,26 @@ from leakscope import rng as random
 from leakscope.attack import Attack, Effort, Watch
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates import Candidate, Variables
-from leakscope.matching.candidates.pixels import FIXED, UNKNOWN, stack_groups
+from leakscope.matching.candidates.pixels import stack_groups, start_unknown_variables
 from leakscope.matching.distances import Denoised, Direction, Distance
 from leakscope.matching.engine import Found, Outcome, best_group, better_of, distance_of_zero, judge, run
 from leakscope.matching.labels import LabelRule
 from leakscope.matching.labels.rules import count_examples, resolve_all
 from leakscope.matching.optimisers import Optimiser
 from leakscope.matching.penalties import Penalty
-from leakscope.matching.problem import Keep, Part, PlainRoute, Problem, Stop, count_parameters, lockstep_chunks
+from leakscope.matching.problem import (
+    Keep,
+    Part,
+    PlainRoute,
+    Problem,
+    Selection,
+    Stop,
+    count_parameters,
+    lockstep_chunks,
+)
 from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.replays.replay import gradient_factor
-from leakscope.networks import read_unknowns, start_unknowns
 from leakscope.types import Knowledge, Observation, Reconstruction, Status
-
-
-class Selection(Protocol):
-    """Some of the tensors of an update: a frozen dataclass, so that a recipe crosses processes."""
-
-    def names(self, seen: Observation) -> tuple[str, ...]:
-        """Their names."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,10 +250,7 @@ class GradientMatching(Attack):
             begin["labels"] = random.normal((count, seen.num_classes), rng, like=like)
         if self.recipe.unknowns:
             rng = random.generator(seed, self.name, *path, "unknowns")
-            read = read_unknowns(seen.model, self.recipe.replay.target(seen))
-            sought = {k: v for k, v in start_unknowns(seen.model, count, rng).items() if k not in read}
-            begin |= {UNKNOWN + name: value for name, value in sought.items()}
-            begin |= {FIXED + UNKNOWN + name: value for name, value in read.items()}
+            begin |= start_unknown_variables(seen, self.recipe.replay.target(seen), count, rng)
         return begin
 
     def _pick(self, outcome: Outcome, victim: int, seen: Observation) -> Found:
