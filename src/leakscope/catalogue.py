@@ -57,6 +57,9 @@ DEFENCES = {
     "dp-sgd": "dp_sgd.dp_sgd",
     "fed-cdp": "fed_cdp.fed_cdp",
     "dp-fedavg": "dp_fedavg.dp_fedavg",
+    "soteria": "soteria.soteria",
+    "precode": "precode.precode",
+    "key-lock": "key_lock.key_lock",
 }
 TABLES = {"attack": ATTACKS, "defence": DEFENCES}
 NONE = "none"

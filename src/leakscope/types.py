@@ -164,6 +164,7 @@ class Observation:
         earlier: what the same client sent in earlier rounds, oldest first, each with its own global model.
         secret: what a malicious server kept when it crafted the model.
         vocabulary: how many tokens there are, where inputs are whole numbers that go to an embedding; else None.
+        given: what an attacker assumes of tensors that the network declares unknown, by the name of the buffer.
     """
 
     model: nn.Module
@@ -185,6 +186,7 @@ class Observation:
     earlier: tuple[Observation, ...] = ()
     secret: object = None
     vocabulary: int | None = None
+    given: Tensors = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -220,6 +222,7 @@ class Reconstruction:
     `tokens` holds the set of those that were found, sorted, out of `vocabulary`; `inputs` only lists them, −1 behind.
     `inputs` are what the model saw; where an attacker knows what the client did to its pictures first, `originals`
     are the pictures before that.
+    `unknowns` holds what was found of tensors that the network declares unknown; the loss was computed with them.
     """
 
     inputs: Tensor
@@ -235,3 +238,4 @@ class Reconstruction:
     tokens: Tensor | None = None
     vocabulary: int | None = None
     originals: Tensor | None = None
+    unknowns: Tensors = field(default_factory=dict)

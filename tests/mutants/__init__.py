@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mutants import attacks, clients, compression, matching, measures, privacy, transforms, verdicts
+from mutants import attacks, clients, compression, hardening, matching, measures, privacy, transforms, verdicts
 from mutants.mutant import Mutant as Mutant
 
-_PARTS = (attacks, matching, clients, transforms, compression, privacy, measures, verdicts)
+_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, verdicts)
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

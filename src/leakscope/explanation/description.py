@@ -44,7 +44,14 @@ class Replayed:
         weights = {name: value.detach().requires_grad_() for name, value in trainable(seen.model).items()}
         if self.local is None:
             found = replay_gradient(
-                seen.model, weights, inputs, targets, loss=seen.loss, task=seen.task, create_graph=self.create_graph
+                seen.model,
+                weights,
+                inputs,
+                targets,
+                loss=seen.loss,
+                task=seen.task,
+                create_graph=self.create_graph,
+                given=seen.given,
             )
             found = scale(found, self.sign)
         else:
@@ -58,6 +65,7 @@ class Replayed:
                 task=seen.task,
                 create_graph=self.create_graph,
                 order=seen.order,
+                given=seen.given,
             )
         return {name: found[name] for name in seen.update.tensors}
 

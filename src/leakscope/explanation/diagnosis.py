@@ -8,7 +8,7 @@ modes of batch normalisation, an unknown rate) is asked of the attack, under the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leakscope.errors import LeakscopeError
 from leakscope.explanation.fit import attainable_share, best_match, measurable_targets, unrelated_share, used_targets
@@ -80,6 +80,8 @@ def case_of(seen: Observation, reconstruction: Reconstruction) -> Case | None:
     targets = measurable_targets(reconstruction)
     if targets is None:
         return None
+    # What was found of unknown tensors of the network is part of the result.
+    seen = replace(seen, given=reconstruction.unknowns)
     try:
         match = best_match(seen, reconstruction.inputs, targets)
         attainable = attainable_share(seen, reconstruction.inputs, targets)

@@ -16,6 +16,7 @@ from torch import Tensor
 from leakscope.attack import Watch
 from leakscope.errors import UnsuitableError
 from leakscope.matching.candidates import Variables
+from leakscope.matching.candidates.pixels import unknowns_of
 from leakscope.matching.distances import Distance
 from leakscope.matching.distances.distance import Grouped
 from leakscope.matching.labels.last_layer import last_layer, likeliest
@@ -143,7 +144,8 @@ def _finish(objective: Objective, best: _Best, history: Tensor) -> Outcome:
     groups = range(len(images))
     restarts = len(images) // problem.victims
     # The stored loss is computed the plain way at the very iterate that is returned.
-    exact = [plain_distance(problem, images[g], targets[g], victim=g // restarts) for g in groups]
+    given = [{name: value[g] for name, value in unknowns_of(variables).items()} for g in groups]
+    exact = [plain_distance(problem, images[g], targets[g], victim=g // restarts, given=given[g]) for g in groups]
     return Outcome(
         images,
         targets,
@@ -201,6 +203,7 @@ def best_group(outcome: Outcome, groups: Sequence[int], said: tuple[str, ...]) -
     chosen = min(groups, key=lambda group: (outcome.status[group] is not Status.OK, float(distances[group])))
     targets = outcome.targets[chosen]
     soft = targets if targets.is_floating_point() else None
+    variables = {name: value[chosen].clone() for name, value in outcome.variables.items()}
     found = Reconstruction(
         inputs=outcome.images[chosen].clone(),
         targets=likeliest(targets) if soft is not None else targets.clone(),
@@ -211,8 +214,9 @@ def best_group(outcome: Outcome, groups: Sequence[int], said: tuple[str, ...]) -
         evaluations=outcome.evaluations,
         notes=(*said, *outcome.routes, *outcome.notes[chosen]),
         originals=None if outcome.originals is None else outcome.originals[chosen].detach().clone(),
+        unknowns=unknowns_of(variables),
     )
-    return Found(found, {name: value[chosen].clone() for name, value in outcome.variables.items()})
+    return Found(found, variables)
 
 
 def judge(seen: Observation, found: Reconstruction, *, assumed: int, nothing: float) -> tuple[Status, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from leakscope.fastgrad import Program, Unsupported, compile_network
 from leakscope.matching.candidates import Variables
-from leakscope.matching.candidates.pixels import is_fixed
+from leakscope.matching.candidates.pixels import UNKNOWN, is_fixed, unknowns_of
 from leakscope.matching.distances import Distance
 from leakscope.matching.distances.distance import Grouped
 from leakscope.matching.optimisers import Evaluation
@@ -46,12 +46,13 @@ class Objective:
         with torch.enable_grad():
             images = self.problem.candidate.decode(self.problem.first, leaves)
             targets = self.problem.targets(leaves, self.labels)
-        match = self._match(images.detach(), targets.detach())
+        match = self._match(images.detach(), targets.detach(), unknowns_of(variables))
         outputs, cotangents = [images], [match.images]
         # Soft labels that were granted are fixed.
         if match.targets is not None and targets.requires_grad:
             outputs, cotangents = [images, targets], [match.images, match.targets]
         gradient = pull_back(outputs, leaves, cotangents, keep=bool(self.problem.penalties))
+        gradient |= {UNKNOWN + name: value for name, value in match.given.items() if UNKNOWN + name in leaves}
         gradient = self._add_penalties(self._trial(leaves, images, targets), gradient)
         self.calls += 1
         self.evaluations += len(self.problem.parts)
@@ -67,28 +68,29 @@ class Objective:
             # A population may be larger than the groups the run was started with.
             goals = [{name: widen(value, groups) for name, value in goal.items()} for goal in goals]
             targets = targets if self.labels is None else widen(targets, groups)
-        self._choose_routes(images, targets)
+        given = unknowns_of(variables)
+        self._choose_routes(images, targets, given)
         self.calls += 1
         # Groups of one victim are candidates of one search: each is an evaluation of its own.
         self.evaluations += len(self.problem.parts) * max(1, groups // self.problem.victims)
         each = [
-            part.weight * route.measure(part.take(images), part.take(targets), goal)
+            part.weight * route.measure(part.take(images), part.take(targets), goal, given)
             for part, route, goal in zip(self.problem.parts, self.routes, goals, strict=True)
         ]
         return each[0] if len(each) == 1 else torch.stack(each).sum(0)
 
-    def _match(self, images: Tensor, targets: Tensor) -> Match:
-        self._choose_routes(images, targets)
+    def _match(self, images: Tensor, targets: Tensor, given: Variables) -> Match:
+        self._choose_routes(images, targets, given)
         parts = self.problem.parts
         each = [
-            route(part.take(images), part.take(targets), goal)
+            route(part.take(images), part.take(targets), goal, given)
             for part, route, goal in zip(parts, self.routes, self.goals, strict=True)
         ]
         if len(parts) == 1 and parts[0].members is None and parts[0].weight == 1:
             return each[0]
         return sum_matches(parts, each, images=images, targets=targets)
 
-    def _choose_routes(self, images: Tensor, targets: Tensor) -> None:
+    def _choose_routes(self, images: Tensor, targets: Tensor, given: Variables) -> None:
         if self.routes:
             return
         for part, goal in zip(self.problem.parts, self.goals, strict=True):
@@ -99,6 +101,7 @@ class Objective:
                 images=part.take(images.detach()),
                 targets=part.take(targets.detach()),
                 target=goal,
+                unknown=bool(given),
             )
             self.routes.append(route)
             self.notes.append(note)
@@ -182,11 +185,11 @@ def _length(gradient: Variables) -> Tensor:
 class Route(Protocol):
     """(images [groups, n, …], targets) → Match."""
 
-    def __call__(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:
-        """Evaluate all groups at `images` and `targets` against the observed `target`."""
+    def __call__(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Match:
+        """Evaluate all groups at `images`, `targets` and unknown tensors `given` against the observed `target`."""
         ...
 
-    def measure(self, images: Tensor, targets: Tensor, target: Grouped) -> Tensor:
+    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
         """The distances alone, at a fraction of the cost."""
         ...
 
@@ -198,27 +201,36 @@ class StructuredRoute:
     network: Program
     distance: Distance
 
-    def __call__(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:
-        """Evaluate all groups together."""
+    def __call__(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Match:
+        """Evaluate all groups together; a network with unknown tensors takes the plain route."""
         with torch.no_grad():
             first = self.network.gradients(images, targets)
             value, direction = self.distance.value_and_cotangent(first.gradients, target)
             pulled = self.network.pullback(first, direction)
         return Match(value, *pulled)
 
-    def measure(self, images: Tensor, targets: Tensor, target: Grouped) -> Tensor:
+    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
         """One pass for all groups, without the pullback."""
         with torch.no_grad():
             return self.distance.value(self.network.gradients(images, targets).gradients, target)
 
 
 def choose_route(
-    seen: Observation, replay: Replay, distance: Distance, *, images: Tensor, targets: Tensor, target: Grouped
+    seen: Observation,
+    replay: Replay,
+    distance: Distance,
+    *,
+    images: Tensor,
+    targets: Tensor,
+    target: Grouped,
+    unknown: bool = False,
 ) -> tuple[Route, str]:
     """The fastest route that agrees with plain double backward at the first example; and why."""
     plain = PlainRoute(seen, replay, distance)
     if replay.local(seen) is not None:
         return plain, "plain double backward: local steps are simulated"
+    if unknown:
+        return plain, "plain double backward: unknown tensors of the network are searched for, too"
     # Compiling runs the network, which in training mode would move its running statistics.
     live = any(module.training for module in seen.model.modules())
     model = copy.deepcopy(seen.model) if live else seen.model

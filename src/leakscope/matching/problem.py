@@ -9,9 +9,9 @@ loss and replay, by a second-order graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -30,6 +30,14 @@ Keep = Literal["best", "last"]
 
 # Gradients of all groups are held at once; beyond this the groups run in turns.
 LOCKSTEP_BYTES = 1_000_000_000
+
+
+class Selection(Protocol):
+    """Some of the tensors of an update: a frozen dataclass, so that a recipe crosses processes."""
+
+    def names(self, seen: Observation) -> tuple[str, ...]:
+        """Their names."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -99,26 +107,29 @@ class Problem:
         return probabilities(variables["labels"])
 
 
-def plain_distance(problem: Problem, images: Tensor, targets: Tensor, *, victim: int = 0) -> Tensor:
-    """Σ_k γ_k D_k at one group's examples [examples, …], by plain differentiation."""
+def plain_distance(
+    problem: Problem, images: Tensor, targets: Tensor, *, victim: int = 0, given: Grouped | None = None
+) -> Tensor:
+    """Σ_k γ_k D_k at one group's examples [examples, …] and unknown tensors, by plain differentiation."""
     values = []
     for part in problem.parts:
-        seen = part.seen[victim]
+        seen = replace(part.seen[victim], given=dict(given or {}))
         goal = {name: value[None] for name, value in problem.replay.target(seen).items()}
         plain = PlainRoute(seen, problem.replay, part.distance)
         own = [part.take(value[None])[0] for value in (images, targets)]
-        value, _leaves = plain.distance_at(own[0], own[1], goal, create_graph=False)
+        value = plain.distance_at(own[0], own[1], goal, create_graph=False)
         values.append(part.weight * value.detach())
     return torch.stack(values).sum()
 
 
 @dataclass(frozen=True)
 class Match:
-    """Distance per group and its derivative in the images and, where soft, in the targets."""
+    """Distance per group and its derivative in the images, where soft in the targets, and in unknown tensors."""
 
     distance: Tensor
     images: Tensor
     targets: Tensor | None
+    given: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,41 +140,53 @@ class PlainRoute:
     replay: Replay
     distance: Distance
 
-    def __call__(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:
-        """Evaluate every group."""
-        rows = [self._match_one(images[g], targets[g], select_group(target, g)) for g in range(len(images))]
+    def __call__(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Match:
+        """Evaluate every group; `given` holds unknown tensors of the network, [groups, …]."""
+        rows = [self._match_one(*each) for each in _groups(images, targets, target, given or {})]
         soft = targets.is_floating_point()
         return Match(
-            torch.stack([row[0] for row in rows]),
-            torch.stack([row[1] for row in rows]),
-            torch.stack([row[2] for row in rows if row[2] is not None]) if soft else None,
+            torch.stack([row.distance for row in rows]),
+            torch.stack([row.images for row in rows]),
+            torch.stack([row.targets for row in rows if row.targets is not None]) if soft else None,
+            {name: torch.stack([row.given[name] for row in rows]) for name in given or {}},
         )
 
-    def measure(self, images: Tensor, targets: Tensor, target: Grouped) -> Tensor:
+    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
         """Replay every group without a second-order graph."""
         rows = [
-            self.distance_at(images[g], targets[g], select_group(target, g), create_graph=False)[0].detach()
-            for g in range(len(images))
+            self._assuming(own).distance_at(x.detach(), y.detach(), goal, create_graph=False).detach()
+            for x, y, goal, own in _groups(images, targets, target, given or {})
         ]
         return torch.stack(rows)
 
-    def _match_one(self, images: Tensor, targets: Tensor, target: Grouped) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _match_one(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped) -> Match:
         with torch.enable_grad(), second_derivative():
-            value, leaves = self.distance_at(images, targets, target, create_graph=True)
+            x, soft = images.detach().requires_grad_(), targets.is_floating_point()
+            y = targets.detach().requires_grad_(soft)
+            unknown = {name: value.detach().requires_grad_() for name, value in given.items()}
+            value = self._assuming(unknown).distance_at(x, y, target, create_graph=True)
+            leaves = [x, *([y] if soft else []), *unknown.values()]
             grads = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
-        return value.detach(), grads[0], grads[1] if len(grads) > 1 else None
+        by_unknown = dict(zip(unknown, grads[len(grads) - len(unknown) :], strict=True))
+        return Match(value.detach(), grads[0], grads[1] if soft else None, by_unknown)
 
-    def distance_at(
-        self, images: Tensor, targets: Tensor, target: Grouped, *, create_graph: bool
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Distance of one group, and the leaves it can be differentiated by."""
+    def _assuming(self, given: Grouped) -> PlainRoute:
+        """The same route with these values of the network's unknown tensors."""
+        return replace(self, seen=replace(self.seen, given=given)) if given else self
+
+    def distance_at(self, images: Tensor, targets: Tensor, target: Grouped, *, create_graph: bool) -> Tensor:
+        """Distance of one group; with `create_graph` differentiable in images, soft targets and what is given."""
         parameters = {k: v.detach().requires_grad_() for k, v in trainable(self.seen.model).items()}
-        leaves = [images.detach().requires_grad_(create_graph)]
-        if targets.is_floating_point():
-            leaves.append(targets.detach().requires_grad_(create_graph))
-        labels = leaves[1] if len(leaves) > 1 else targets
-        found = predict(self.replay, self.seen, parameters, leaves[0], labels, create_graph=create_graph)
-        return self.distance.value({name: found[name][None] for name in target}, target)[0], leaves
+        found = predict(self.replay, self.seen, parameters, images, targets, create_graph=create_graph)
+        return self.distance.value({name: found[name][None] for name in target}, target)[0]
+
+
+def _groups(
+    images: Tensor, targets: Tensor, target: Grouped, given: Grouped
+) -> Iterator[tuple[Tensor, Tensor, Grouped, Grouped]]:
+    """What belongs to every group."""
+    for g in range(len(images)):
+        yield images[g], targets[g], select_group(target, g), {name: value[g] for name, value in given.items()}
 
 
 def select_group(target: Grouped, group: int) -> dict[str, Tensor]:

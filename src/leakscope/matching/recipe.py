@@ -14,14 +14,22 @@ from leakscope import rng as random
 from leakscope.attack import Attack, Effort, Watch
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates import Candidate, Variables
-from leakscope.matching.candidates.pixels import stack_groups
+from leakscope.matching.candidates.pixels import stack_groups, start_unknown_variables
 from leakscope.matching.distances import Denoised, Direction, Distance
 from leakscope.matching.engine import Found, Outcome, best_group, better_of, judge, run
 from leakscope.matching.labels import LabelRule
 from leakscope.matching.labels.rules import count_examples, resolve_all
 from leakscope.matching.optimisers import Optimiser
 from leakscope.matching.penalties import Penalty
-from leakscope.matching.problem import Keep, Problem, Stop, count_parameters, lockstep_chunks, plain_distance
+from leakscope.matching.problem import (
+    Keep,
+    Problem,
+    Selection,
+    Stop,
+    count_parameters,
+    lockstep_chunks,
+    plain_distance,
+)
 from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.replays.replay import count_local_steps, gradient_factor
 from leakscope.matching.rounds import average_of, distance_to_nothing, parts_of, rounds_of
@@ -47,6 +55,8 @@ class Recipe:
         sum_noise: the same for noise on the sum of the gradients of a local step.
         example_noise: the same for noise on the gradient of every single example.
         only: names of the tensors that are matched; None for all that were shared.
+        leave_out: which of them are not matched, as what was observed tells.
+        unknowns: whether tensors that the network declares unknown are searched for, beside the candidate.
     """
 
     labels: LabelRule
@@ -61,6 +71,8 @@ class Recipe:
     sum_noise: float = 0.0
     example_noise: float = 0.0
     only: tuple[str, ...] | None = None
+    leave_out: tuple[Selection, ...] = ()
+    unknowns: bool = False
 
     def distance_to(self, seen: Observation) -> Distance:
         """The distance as it applies to this update.
@@ -93,14 +105,21 @@ class Recipe:
 
     def matched(self, seen: Observation) -> Observation:
         """`seen` with only the tensors that are matched."""
-        if self.only is None:
+        if self.only is None and not self.leave_out:
             return seen
         shared = seen.update.tensors
-        if missing := [name for name in self.only if name not in shared]:
+        left_out = [name for one in self.leave_out for name in one.names(seen)]
+        chosen = [name for name in (self.only or shared) if name not in left_out]
+        if not chosen:
+            raise UnsuitableError(
+                f"nothing is left to match: {', '.join(left_out)} was changed by a defence, and no other tensor was "
+                "shared; run the attack without knowing the defence"
+            )
+        if missing := [name for name in chosen if name not in shared]:
             raise UnsuitableError(
                 f"{missing[0]!r} is to be matched but was not shared; choose among {', '.join(shared)}"
             )
-        return replace(seen, update=replace(seen.update, tensors={name: shared[name] for name in self.only}))
+        return replace(seen, update=replace(seen.update, tensors={name: shared[name] for name in chosen}))
 
 
 @dataclass(frozen=True)
@@ -179,7 +198,8 @@ class GradientMatching(Attack):
             targets = reconstruction.targets
         if targets is None:
             targets = torch.zeros(len(reconstruction.inputs), dtype=torch.long, device=seen.device)
-        return float(plain_distance(self._problem([seen]), reconstruction.inputs, targets))
+        problem = self._problem([seen])
+        return float(plain_distance(problem, reconstruction.inputs, targets, given=reconstruction.unknowns))
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         return self._reconstruct_several([seen], seed, watch)[0]
@@ -268,6 +288,9 @@ class GradientMatching(Attack):
             like = torch.empty(0, device=seen.device, dtype=seen.dtype)
             rng = random.generator(seed, self.name, *path, "labels")
             begin["labels"] = random.normal((count, seen.num_classes), rng, like=like)
+        if self.recipe.unknowns:
+            rng = random.generator(seed, self.name, *path, "unknowns")
+            begin |= start_unknown_variables(seen, self.recipe.replay.target(seen), count, rng)
         return begin
 
     def _pick(self, outcome: Outcome, victim: int, seen: Observation) -> Found:

@@ -18,6 +18,7 @@ from leakscope.networks.layers import (
 from leakscope.networks.settle import Settled, check_output, noise_inputs, settle, tokens_refused
 from leakscope.networks.skips import is_residual_with_stored_statistics
 from leakscope.networks.tokens import TokenLayer, find_token_layer, noise_tokens, usual_task
+from leakscope.networks.unknowns import UnknownTensors, read_unknowns, start_unknowns, take_examples
 
 __all__ = [
     "InputNormalisation",
@@ -26,6 +27,7 @@ __all__ = [
     "Settled",
     "Step",
     "TokenLayer",
+    "UnknownTensors",
     "batch_statistics",
     "check_output",
     "check_weights",
@@ -42,11 +44,14 @@ __all__ = [
     "norm_layers",
     "norm_statistics",
     "normalisation_constants",
+    "read_unknowns",
     "record_inputs",
     "run",
     "settle",
+    "start_unknowns",
     "strip",
     "take_apart",
+    "take_examples",
     "tokens_refused",
     "trace",
     "usual_task",

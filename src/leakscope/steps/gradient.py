@@ -54,9 +54,15 @@ def replay_gradient(
     loss: Loss,
     task: Task | None = None,
     create_graph: bool = True,
+    given: Tensors | None = None,
 ) -> dict[str, Tensor]:
-    """∇_W loss(model(inputs; W), targets), differentiable in `inputs` and `targets`."""
-    return compute_gradient(model, parameters, inputs, targets, loss=on_scores(loss, task), create_graph=create_graph)
+    """∇_W loss(model(inputs; W), targets), differentiable in `inputs`, `targets` and `given`.
+
+    `given` takes the place of buffers: what is assumed of tensors of the network that nobody shared.
+    """
+    return compute_gradient(
+        model, parameters, inputs, targets, loss=on_scores(loss, task), create_graph=create_graph, given=given
+    )
 
 
 def compute_gradient(
@@ -67,11 +73,12 @@ def compute_gradient(
     *,
     loss: TrainingLoss,
     create_graph: bool,
+    given: Tensors | None = None,
 ) -> dict[str, Tensor]:
     """As `replay_gradient`, with a loss that takes the network's output as it is."""
     # A caller's no_grad must not turn the one derivative this is about off.
     with torch.enable_grad(), twice_differentiable(model):
-        value = loss(run_network(model, parameters, inputs), targets)
+        value = loss(run_network(model, {**(given or {}), **parameters}, inputs), targets)
         grads = torch.autograd.grad(
             value, list(parameters.values()), create_graph=create_graph, allow_unused=True, materialize_grads=True
         )
@@ -79,7 +86,7 @@ def compute_gradient(
 
 
 def run_network(model: nn.Module, parameters: Tensors, inputs: Tensor) -> Any:
-    """What `model` with `parameters` returns for `inputs`; its buffers stay as they are."""
+    """What `model` with `parameters` (and buffers, by name) returns for `inputs`; its own buffers stay as they are."""
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     try:
         return functional_call(model, {**buffers, **parameters}, (inputs,))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from leakscope.counts import MOST_SIMULATED_STEPS
 from leakscope.errors import UnsuitableError, UsageError
+from leakscope.networks import take_examples
 from leakscope.steps.gradient import replay_gradient
 from leakscope.tasks import Task
 from leakscope.tensors import map_tensors, subtract, zip_tensors
@@ -55,11 +56,13 @@ def replay_local(
     task: Task | None = None,
     create_graph: bool = True,
     order: Order | None = None,
+    given: Tensors | None = None,
 ) -> dict[str, Tensor]:
     """W_T − W_0 of local training on `inputs` and `targets`, differentiable in them.
 
     `order` is that of the client where it is known; else the order of the examples stands for it.
     Through Adam the derivative is very steep where a gradient is near 0: its first step is nearly its sign.
+    `given` takes the place of buffers, the same in all steps; what has a row for every example follows the examples.
     """
     positions = order or local.order(len(inputs))
     if len(positions) > MOST_SIMULATED_STEPS:
@@ -73,7 +76,14 @@ def replay_local(
     def rule(current: dict[str, Tensor], step: int, chosen: tuple[int, ...]) -> dict[str, Tensor]:
         rows = list(chosen)
         return replay_gradient(
-            model, current, inputs[rows], targets[rows], loss=loss, task=task, create_graph=create_graph
+            model,
+            current,
+            inputs[rows],
+            targets[rows],
+            loss=loss,
+            task=task,
+            create_graph=create_graph,
+            given=take_examples(model, given, rows) if given else None,
         )
 
     return train(parameters, rule, local=local, order=positions, create_graph=create_graph)

@@ -2,7 +2,7 @@
 
 Variables are named tensors with a leading dimension of groups that never mix. Two names have a meaning for every axis:
 "inputs" holds image-shaped coordinates, "labels" label logits. A name that begins with "fixed." is drawn once and never
-moved.
+moved; one that begins with "unknown." is a tensor of the network that the server does not know.
 """
 
 from __future__ import annotations
@@ -16,18 +16,33 @@ import torch
 from torch import Generator, Tensor
 
 from leakscope import rng as random
-from leakscope.networks import find_normalisation
+from leakscope.networks import find_normalisation, read_unknowns, start_unknowns
 from leakscope.tasks import Columns
-from leakscope.types import Observation, limits_of
+from leakscope.types import Observation, Tensors, limits_of
 
 Variables = dict[str, Tensor]
 
 FIXED = "fixed."
+UNKNOWN = "unknown."
 
 
 def is_fixed(name: str) -> bool:
     """Whether a variable keeps its starting value."""
     return name.startswith(FIXED)
+
+
+def unknowns_of(variables: Variables) -> Variables:
+    """The variables that are tensors of the network, moved or not, by the names of its buffers."""
+    plain = {name.removeprefix(FIXED): value for name, value in variables.items()}
+    return {name.removeprefix(UNKNOWN): value for name, value in plain.items() if name.startswith(UNKNOWN)}
+
+
+def start_unknown_variables(seen: Observation, shared: Tensors, count: int, rng: Generator) -> Variables:
+    """The network's unknown tensors for `count` examples: where a search begins, or fixed where `shared` tells them."""
+    read = read_unknowns(seen.model, shared)
+    sought = {k: v for k, v in start_unknowns(seen.model, count, rng).items() if k not in read}
+    moving = {UNKNOWN + name: value for name, value in sought.items()}
+    return moving | {FIXED + UNKNOWN + name: value for name, value in read.items()}
 
 
 def stack_groups(groups: Sequence[Variables]) -> Variables:

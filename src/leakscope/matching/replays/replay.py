@@ -56,7 +56,14 @@ def predict(
     local = replay.local(seen)
     if local is None:
         return replay_gradient(
-            seen.model, parameters, inputs, targets, loss=seen.loss, task=seen.task, create_graph=create_graph
+            seen.model,
+            parameters,
+            inputs,
+            targets,
+            loss=seen.loss,
+            task=seen.task,
+            create_graph=create_graph,
+            given=seen.given,
         )
     order = seen.order or local.order(len(inputs))
 
@@ -71,6 +78,7 @@ def predict(
             task=seen.task,
             create_graph=create_graph,
             order=order[:steps],
+            given=seen.given,
         )
 
     if create_graph and _FEW_STEPS < len(order) <= MOST_SIMULATED_STEPS:
