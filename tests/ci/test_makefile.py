@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# What an outer `make test` hands down.
+_OF_A_MAKE = ("PYTHON", "VENV", "EXTRAS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES")
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def _tool(path: Path, script: str) -> None:
 
 
 def _make(project: Path, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "VENV", "EXTRAS")}
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_A_MAKE}
     environment["PATH"] = path or environment["PATH"]
     return subprocess.run(
         ["make", *words], cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=60

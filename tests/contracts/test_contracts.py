@@ -43,11 +43,13 @@ SHORT = {
     "geng": 30,
     "agic": 80,
     "ggl": 50,
+    "grnn": 200,
+    "grnn-refined": 200,
     "policy-aware": 100,
 }
 # What an attack cannot do without, or names its lengths by.
 ALSO = {
-    "gias": {"prior": "smooth", "latent_steps": 100, "weight_steps": 40},
+    "gias": {"prior": "smooth", "latent_steps": 280, "weight_steps": 120},
     "ggl": {"prior": "smooth", "population": 20},
 }
 FEW_RESTARTS = 2

@@ -201,7 +201,8 @@ def check_before_torch(config: Config, *, workers: int | None = None) -> None:
     for name in config.data:
         catalogue.check_data_exist(name)
     for _option, name in _list_code(config):
-        check_findable(name)
+        for part in filter(names_code, split_chain(name)):
+            check_findable(part)
 
 
 def check_workers(workers: int | None) -> None:
@@ -215,8 +216,7 @@ def _list_code(config: Config) -> list[tuple[str, str]]:
     named = [("model", name) for name in config.models if is_code(name)]
     named += [("data", name) for name in config.data if catalogue.is_data_code(name)]
     named += [("attack", spec) for spec in config.attacks if names_code(spec)]
-    parts = [part for spec in config.defences for part in split_chain(spec)]
-    return named + [("defence", part) for part in parts if names_code(part)]
+    return named + [("defence", spec) for spec in config.defences if names_code(spec)]
 
 
 def _refuse_code(config: Config, source: str) -> None:

@@ -9,6 +9,9 @@ from types import FrameType
 
 from leakscope.errors import InconclusiveError
 
+# Three years: what the system's timer can hold, and as good as no limit.
+_MOST_SECONDS = 1e8
+
 
 class _TimeIsOverError(BaseException):
     """Not an `Exception`: whoever catches those on the way must not catch this."""
@@ -25,7 +28,7 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
         raise _TimeIsOverError
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, _MOST_SECONDS))
     try:
         yield
     except _TimeIsOverError:

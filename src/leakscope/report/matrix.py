@@ -82,7 +82,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Line:
+class ContestLine:
     """One contest of a matrix that is too large for the page."""
 
     setting: str
@@ -104,14 +104,14 @@ class Layout:
     """All contests of a run: as matrices as long as there is room, then in lines; `left_out` counts what is neither."""
 
     matrices: tuple[Matrix, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ContestLine, ...]
     left_out: int
     settings: int
 
 
 def lay_out(found: Sequence[Matrix]) -> Layout:
     """Give the page to the worst settings first; what needs more room than there is gets one line a contest."""
-    whole, lines, left_out, room, line_room = list[Matrix](), list[Line](), 0, _MATRIX_BYTES, _LINE_BYTES
+    whole, lines, left_out, room, line_room = list[Matrix](), list[ContestLine](), 0, _MATRIX_BYTES, _LINE_BYTES
     for matrix in found:
         if matrix.bytes <= room:
             room -= matrix.bytes
@@ -148,8 +148,8 @@ def _split(matrix: Matrix) -> list[Matrix]:
     ]
 
 
-def _list_contests(matrix: Matrix) -> Iterator[Line]:
-    named = partial(Line, matrix.setting)
+def _list_contests(matrix: Matrix) -> Iterator[ContestLine]:
+    named = partial(ContestLine, matrix.setting)
     for row in matrix.rows:
         for column, (unaware, knowing) in zip(matrix.columns, row.entries, strict=True):
             attacker = "" if column.name == NO_DEFENCE else "unaware"

@@ -69,7 +69,7 @@ class Dispatch:
         self.executed = 0
         self.out_of_time = False
         # Keys of cells that began and have no result.
-        self.unended: frozenset[str] = frozenset()
+        self.unended: set[str] = set()
         self._ledger = ledger
         self._execute = execute
         self._limits = limits
@@ -110,8 +110,6 @@ class Dispatch:
                 for worker in list(self._pool):
                     self._attend(worker)
         finally:
-            begun = [*self._running.values(), *(job for job in self._waiting if job.attempts)]
-            self.unended = frozenset(job.cell.key for job in begun)
             for worker in list(self._pool):
                 self._dismiss(worker)
 
@@ -142,6 +140,7 @@ class Dispatch:
         job.attempts += 1
         job.kills_before = kernel_kills()
         self._ledger.begin(job.cell, attempt=job.attempts)
+        self.unended.add(job.cell.key)
         self._running[worker] = job
         worker.assign(job.cell, limit_mb=self._limits.share_mb(alone=job.alone))
         self._tell(EventKind.START, job.cell)
@@ -221,6 +220,7 @@ class Dispatch:
 
     def _finish(self, job: Job, data: bytes, entry: FinishedCell) -> None:
         self._ledger.commit(job.cell, data, entry)
+        self.unended.discard(job.cell.key)
         self.executed += 1
         self._done += 1
         self._tell(EventKind.FINISH, job.cell, status=entry.status, seconds=entry.seconds)

@@ -85,7 +85,7 @@ def run_in(
         interrupts.count > 0,
         dispatch.out_of_time,
         interrupts.signal,
-        dispatch.unended,
+        frozenset(dispatch.unended),
     )
 
 

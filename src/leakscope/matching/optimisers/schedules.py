@@ -15,8 +15,8 @@ _WARM_UP = 50
 # The least steps by kind of network: dense, convolutional, deep. A rate that falls to zero at once settles wherever it
 # is, so its end looks like one however short the run was; measured on one photograph, docs/explanation has the table.
 _FALLS_AT_ONCE = (50, 100, 200)
-# Signed steps of 0.1 that do not shrink before 3/8 of the run: 1/24, 1/12 and 1/6 of the 4,800 that were published.
-_FALLS_IN_DROPS = (200, 400, 800)
+# Steps of 0.1 that do not shrink before 3/8 of the run: 1/48, 1/12 and 1/6 of the 4,800 that were published.
+_FALLS_IN_DROPS = (100, 400, 800)
 # A rate that is held comes as close as its size allows, and needs long for it.
 _HELD = (100, 300, 500)
 
