@@ -63,7 +63,7 @@ def test_a_defence_tells_what_it_does():
     assert knowing(attack, clip(1.0)).recipe.distance == ClippedFirst(L2)
     assert knowing(attack, prune(0.9), clip(1.0)).recipe.distance == ggl(**SHORT, aware=True).recipe.distance
     noisy = knowing(attack, gaussian_noise(sigma=0.1))
-    assert noisy.recipe == replace(attack.recipe, noise=0.1**2), "the prior stays"
+    assert noisy.recipe == replace(attack.recipe, noise=0.1**2, joins_rounds=True), "the prior stays"
 
 
 def test_several_victims_are_searched_for_each_by_itself():

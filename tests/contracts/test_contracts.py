@@ -128,6 +128,15 @@ DEFENDED = {
     "sign": (80, 70),
     "sign:scaled=False": (80, 70),
     "quantise:bits=4": (80, 70),
+    "transforms:policy=3-1-7": (80, 75),
+    "transforms:policy=3-1-7+43-18-18": (80, 75),
+    "dp-sgd": (80, 75),
+    "fed-cdp": (80, 75),
+    "dp-fedavg": (80, 75),
+    "soteria": (80, 65),
+    "precode:width=16": (80, 75),
+    "key-lock": (80, 75),
+    "key-lock:activation=relu": (80, 75),
 }
 
 

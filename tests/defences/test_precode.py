@@ -14,7 +14,7 @@ from torch.nn import functional
 from leakscope.attacks.fc_inversion import fc_inversion
 from leakscope.attacks.idlg import idlg
 from leakscope.client import client_generator
-from leakscope.defences.precode import Bottleneck, BottleneckLoss, Coded, precode
+from leakscope.defences.precode import BottleneckLoss, Coded, VariationalBottleneck, precode
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.federated import measure_utility
 from leakscope.matching.labels import infer_labels
@@ -27,8 +27,8 @@ from tiny import batch_of, convolutional, dense, flat, shared
 LIKE = torch.empty(0, dtype=torch.float64)
 
 
-def bottleneck(model: nn.Module) -> Bottleneck:
-    return next(module for module in model.modules() if isinstance(module, Bottleneck))
+def bottleneck(model: nn.Module) -> VariationalBottleneck:
+    return next(module for module in model.modules() if isinstance(module, VariationalBottleneck))
 
 
 def test_the_bottleneck_stands_before_the_classifier():
@@ -159,10 +159,10 @@ def test_the_network_can_be_trained():
 
 def test_the_classifier_can_be_named_and_may_be_the_whole_network():
     hardened = precode(7, layer="1").harden(dense())
-    assert isinstance(hardened.client[1], Bottleneck)
+    assert isinstance(hardened.client[1], VariationalBottleneck)
     alone = precode(7).harden(nn.Linear(36, 4)).client
-    assert isinstance(alone, Bottleneck)
-    assert isinstance(precode(7).harden(convolutional(norm=True)).client[4], Bottleneck)
+    assert isinstance(alone, VariationalBottleneck)
+    assert isinstance(precode(7).harden(convolutional(norm=True)).client[4], VariationalBottleneck)
 
 
 @pytest.mark.slow

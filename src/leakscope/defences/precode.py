@@ -54,7 +54,7 @@ class BottleneckLoss:
         return functional.cross_entropy(output.logits, targets) + self.weight * output.bits
 
 
-class Bottleneck(UnknownTensors):
+class VariationalBottleneck(UnknownTensors):
     """r → μ, σ → z = μ + σ·ε → decoded features → the classifier. The noise is drawn in evaluation mode too."""
 
     of_examples = frozenset({"noise"})
@@ -114,7 +114,7 @@ class Precode(Defence):
                 f"the network has no fully connected layer {self.layer!r}.{suggest(self.layer, linear)}"
             )
         name = list(linear)[-1] if self.layer is None else self.layer
-        inserted = Bottleneck(linear[name], self.width, random.generator(seed, "precode"))
+        inserted = VariationalBottleneck(linear[name], self.width, random.generator(seed, "precode"))
         hardened = replace_layer(network, name, inserted)
         return Hardened(hardened, hardened, loss=BottleneckLoss(self.weight))
 
