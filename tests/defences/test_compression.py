@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
+from leakscope.attack import Attack
 from leakscope.attacks.agic import agic
 from leakscope.attacks.idlg import idlg
 from leakscope.attacks.inverting_gradients import inverting_gradients
 from leakscope.client import share
+from leakscope.defence import Defence
 from leakscope.defences.chain import chain
 from leakscope.defences.clip import clip
 from leakscope.defences.quantise import quantise
@@ -138,13 +141,17 @@ def test_impossible_bits_are_refused(bits):
 
 
 def test_the_informed_attacker_compares_what_was_shared():
-    assert top_k(0.1).adapt(idlg()).recipe.distance == Masked(SquaredL2())
-    assert sign().adapt(idlg()).recipe.distance == SoftSigned(SquaredL2(), scaled=True)
-    assert sign(scaled=False).adapt(idlg()).recipe.distance == SoftSigned(SquaredL2(), scaled=False)
-    knowing = quantise(4).adapt(idlg())
+    assert _knowing(top_k(0.1), idlg()).recipe.distance == Masked(SquaredL2())
+    assert _knowing(sign(), idlg()).recipe.distance == SoftSigned(SquaredL2(), scaled=True)
+    assert _knowing(sign(scaled=False), idlg()).recipe.distance == SoftSigned(SquaredL2(), scaled=False)
+    knowing = _knowing(quantise(4), idlg())
     assert (knowing.recipe.distance, knowing.joins_rounds) == (RoundingLikelihood(), True)
     # AGIC joins rounds in its own way.
-    assert not quantise(4).adapt(agic()).recipe.joins_rounds
+    assert not _knowing(quantise(4), agic()).recipe.joins_rounds
+
+
+def _knowing(defence: Defence, attack: Attack) -> Any:
+    return defence.adapt(attack)
 
 
 # Problem, defence, attack, what the attacker who knows gains at least, in dB.

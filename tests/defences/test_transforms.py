@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from leakscope.attacks.inverting_gradients import inverting_gradients
 from leakscope.attacks.policy_aware import policy_aware
 from leakscope.catalogue import check_spec
 from leakscope.client import run_client
+from leakscope.defences.chain import Chain
 from leakscope.defences.transforms import NUMBER_OF_OPERATIONS, Policy, apply, transforms
 from leakscope.defences.transforms.defence import crop_and_flip
 from leakscope.errors import BadInputError, UsageError
@@ -27,7 +29,7 @@ from leakscope.observation.observe import observe
 from leakscope.operations import eight_bit
 from leakscope.rng import generator, uniform
 from leakscope.testing import check_defence, convolutional_problem, smallest_problem
-from leakscope.types import Batch, LocalTraining, Status
+from leakscope.types import Batch, LocalTraining, SharedUpdate, Status
 from tiny import batch_of, dense, shared
 
 HYBRID = "3-1-7+43-18-18"
@@ -145,6 +147,7 @@ def test_a_hybrid_survives_the_spec_alone_and_in_a_chain(spec):
     assert alone == transforms(HYBRID, augment="crop-flip" if "crop" in spec else "none")
     check_spec("defence", f"{spec}+clip:norm=1")
     chained = registry.defence_from_spec(f"{spec}+clip:norm=1")
+    assert isinstance(chained, Chain)
     assert [part.name for part in chained.parts] == ["transforms", "clip"]
     assert chained.parts[0] == alone
 
@@ -162,8 +165,9 @@ def test_a_wrong_policy_or_augmentation_is_a_usage_error(spec):
 def test_at_the_identity_nothing_happens():
     model, batch = dense(), batch_of([1, 2])
     run = run_client(model, batch, defence=transforms("28-39"), seed=1)
-    plain = run_client(model, batch, seed=1)
-    assert all(torch.equal(value, run.update.tensors[name]) for name, value in plain.update.tensors.items())
+    plain = shared(model, batch, seed=1)
+    assert isinstance(run.update, SharedUpdate)
+    assert all(torch.equal(value, run.update.tensors[name]) for name, value in plain.tensors.items())
     assert run.trained == ()
     attack = inverting_gradients(steps=5)
     assert transforms("28-39").adapt(attack) is attack
@@ -239,7 +243,9 @@ def test_a_second_search_of_the_same_attack_knows_the_policy_too():
     batch, model = moved(), smallest_problem().model
     run = run_client(model, batch, defence=transforms("3"), seed=2)
     seen = observe(model, run.update, scenario="A", truth=batch)
-    knowing = transforms("3").adapt(ls.get_attack("gias", prior="smooth", latent_steps=4, weight_steps=3, restarts=1))
+    knowing: Any = transforms("3").adapt(
+        ls.get_attack("gias", prior="smooth", latent_steps=4, weight_steps=3, restarts=1)
+    )
     found = knowing.reconstruct(seen)
     assert found.originals is not None
     assert knowing.evaluate(seen, found) == found.loss

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -71,7 +72,8 @@ def _grouped(seen):
 
 def test_labels_are_read_off_the_mean_of_all_rounds():
     (seen,) = seen_after(4, batch_of([2]))
-    recipe = NOISE.adapt(ATTACK).recipe
+    knowing: Any = NOISE.adapt(ATTACK)
+    recipe = knowing.recipe
     expected = torch.stack([flat(one.update.tensors) for one in (*seen.earlier, seen)]).mean(0)
     torch.testing.assert_close(flat(average_of(recipe, seen).update.tensors), expected)
     assert average_of(ATTACK.recipe, seen) is seen
@@ -94,7 +96,7 @@ def test_an_audit_joins_the_rounds_of_a_noisy_client_only_for_who_knows():
 
 
 def test_an_attack_around_a_search_takes_every_round_by_itself():
-    revised = NOISE.adapt(gias(prior="smooth", latent_steps=5, weight_steps=5))
+    revised: Any = NOISE.adapt(gias(prior="smooth", latent_steps=5, weight_steps=5))
     assert not revised.joins_rounds
     assert not revised.search.recipe.joins_rounds
     assert revised.search.recipe.noise == pytest.approx(0.03**2)
