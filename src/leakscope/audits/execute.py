@@ -16,7 +16,6 @@ from leakscope.audits.inputs import Inputs, changed
 from leakscope.audits.nulls import PUBLIC_PICTURES
 from leakscope.audits.own_code import hash_specs
 from leakscope.audits.read_files import hash_option_files
-from leakscope.audits.software import software
 from leakscope.audits.specs import AttackCellSpec, TrainingCellSpec, parse_cell_spec
 from leakscope.audits.subject import Subject
 from leakscope.errors import KnowledgeError, UnsuitableError
@@ -26,6 +25,7 @@ from leakscope.report.schema import PlannedAttack, TrainingFindings
 from leakscope.runner import CellOutcome
 from leakscope.runner.limits import is_exhaustion
 from leakscope.runner.worker import failure_of
+from leakscope.software import software
 from leakscope.types import AuditResult, Batch, Bounds, Status
 
 # Below this an optimiser has hardly left its start: the result would be noise that looks like protection.

@@ -11,13 +11,13 @@ from leakscope.audits.config import Config, Planned, PlannedAttack
 from leakscope.audits.inputs import DataRecord, Inputs, name_data
 from leakscope.audits.own_code import hash_specs
 from leakscope.audits.read_files import hash_file, hash_option_files
-from leakscope.audits.software import software
 from leakscope.audits.specs import NONE, AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
 from leakscope.audits.subject import Subject
 from leakscope.errors import BadInputError, UsageError
 from leakscope.networks import freeze, settle
 from leakscope.observation.checks import check_labels
 from leakscope.registry import attack_from_spec, defence_from_spec
+from leakscope.software import software
 
 # What the embedded sets hold is public, so their pictures may be shown.
 EMBEDDED = ("digits", "faces", "sample-photos")

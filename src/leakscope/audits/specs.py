@@ -68,7 +68,7 @@ class _CellSpec(Settings):
     code_hash: str | None = None
     # Of files that options of the attack and the defence name.
     file_hashes: tuple[str, ...] = ()
-    # What computes the cell, as `leakscope.audits.software` tells it.
+    # What computes the cell, as `leakscope.software` tells it.
     software: dict[str, str] = Field(default={})
 
     @property
