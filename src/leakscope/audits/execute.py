@@ -19,14 +19,14 @@ from leakscope.audits.read_files import hash_option_files
 from leakscope.audits.specs import AttackCellSpec, TrainingCellSpec, parse_cell_spec
 from leakscope.audits.subject import Subject
 from leakscope.errors import KnowledgeError, UnsuitableError
-from leakscope.federated import Utility, measure_utility
+from leakscope.federated import Trained, train_with
 from leakscope.registry import attack_from_spec, defence_from_spec
 from leakscope.report.schema import PlannedAttack, TrainingFindings
 from leakscope.runner import CellOutcome
 from leakscope.runner.limits import is_exhaustion
 from leakscope.runner.worker import failure_of
 from leakscope.software import software
-from leakscope.types import AuditResult, Batch, Bounds, Status
+from leakscope.types import AuditResult, Bounds, Status
 
 # Below this an optimiser has hardly left its start: the result would be noise that looks like protection.
 FEWEST_STEPS = 20
@@ -118,16 +118,23 @@ def scale_steps(own: int, *, steps: int, of: int) -> int:
 def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
     defence = defence_from_spec(spec.defence)
     train, test = subject.training_data(examples=spec.training.examples)
-    found = measure_utility(
+    told = spec.training
+    found = train_with(
+        defence,
         subject.model(),
         train,
         test,
-        defence=defence,
-        seed=spec.seed,
-        **spec.training.model_dump(exclude={"examples"}),
+        how=told.how,
+        share=told.share,
+        clients=told.shards,
+        rounds=told.rounds,
+        batch_size=told.batch_size,
+        lr=told.lr,
+        seeds=spec.seeds,
     )
     findings = TrainingFindings(
         accuracy=found.accuracy,
+        accuracies=list(found.accuracies),
         ci=found.interval,
         final_loss=number(found.final_loss),
         nonzero_fraction=found.nonzero_fraction,
@@ -135,21 +142,15 @@ def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
         diverged=found.diverged,
         rounds=found.rounds,
         paper="" if defence is None else defence.paper,
-        **_chance(test),
+        classes=found.classes,
+        chance=found.chance,
+        guesses=found.at_chance,
     )
     return CellOutcome(Status.OK, findings.model_dump(mode="json"), measured=_step_times(found))
 
 
-def _step_times(found: Utility) -> dict[str, float]:
+def _step_times(found: Trained) -> dict[str, float]:
     """What differs from run to run, and so stays out of the cell's file."""
     ratio = found.step_ratio
     times = {} if ratio is None else {"step_ratio": ratio.median, "step_low": ratio.low, "step_high": ratio.high}
     return {"step_seconds": found.step_seconds, **times}
-
-
-def _chance(test: Batch) -> dict[str, Any]:
-    """What always naming the most frequent class would get, where an example has one class."""
-    if test.targets.ndim != 1:
-        return {}
-    counts = test.targets.unique(return_counts=True)[1]
-    return {"classes": len(counts), "chance": float(counts.max()) / len(test)}

@@ -141,7 +141,7 @@ def _check_subject(config: Config, model: str, dataset: str, inputs: Inputs) -> 
     except BadInputError as error:
         raise UsageError(f"{subject.spec.name} cannot be audited: {error}") from error
     spec = subject.spec.model_copy(update={"code_hash": subject.hash_code(network)})
-    why = None if config.utility is None else subject.why_not_trained(clients=config.utility.clients, outputs=outputs)
+    why = None if config.utility is None else subject.why_not_trained(clients=config.utility.shards, outputs=outputs)
     why = None if why is None else inputs.redact(why)
     return _Checked(Subject(spec, inputs), config.utility is not None and why is None, why)
 
