@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants import attacks, clients, compression, matching, measures, verdicts
+from mutants import attacks, clients, compression, matching, measures, utility, verdicts
 from mutants.mutant import Mutant as Mutant
 
 ALL: tuple[Mutant, ...] = (
@@ -11,5 +11,6 @@ ALL: tuple[Mutant, ...] = (
     *clients.MUTANTS,
     *compression.MUTANTS,
     *measures.MUTANTS,
+    *utility.MUTANTS,
     *verdicts.MUTANTS,
 )
