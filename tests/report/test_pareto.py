@@ -69,12 +69,16 @@ def test_what_was_not_measured_is_neither_on_the_front_nor_beats_another():
     cells += records(cell(defence="broken", psnr=[8.0], adaptive=True, status="diverged"))
     costs = [cost(name, 0.9) for name in ("none", "unknown", "broken")] + [cost("fair", 0.8)]
     costs += [cost("chance", 0.85, at_chance=True)]
+    # Whatever else it leaks, another is as accurate and leaks less than this one was seen to.
+    cells += records(cell(defence="beaten", psnr=[25.0]))
+    costs += [cost("beaten", 0.8)]
     assert standing(places(cells, costs)) == {
         "none": "front",
         "fair": "front",
         "chance": "at chance",
         "unknown": "inconclusive",
         "broken": "inconclusive",
+        "beaten": "dominated",
     }
 
 

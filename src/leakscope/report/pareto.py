@@ -15,6 +15,8 @@ from leakscope.report.evidence import NO_DEFENCE, DefenceEvidence, by_defence
 from leakscope.report.schema import CellRecord, DefenceCost
 
 Standing = Literal["front", "dominated", "at chance", "inconclusive"]
+# What leaks at least so much is beaten for certain by what is as accurate and leaks at most that.
+_BEATABLE = ("front", "inconclusive")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def places(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> list[Pl
     rivals = [place for place in found if place.standing == "front"]
     return [
         replace(place, standing="dominated")
-        if place.standing == "front" and any(rival.beats(place) for rival in rivals)
+        if place.standing in _BEATABLE and any(rival.beats(place) for rival in rivals)
         else place
         for place in found
     ]

@@ -19,7 +19,11 @@ from leakscope.report.words import decibel
 _MOST_CHARTS = 8
 _MOST_DOTS = 16
 _NOT_DRAWN_ON_THE_FRONT: tuple[Standing, ...] = ("dominated", "at chance", "inconclusive")
-_MEANING = {"dominated": "beaten by another", "at chance": "accuracy at chance", "inconclusive": "inconclusive"}
+_MEANING = {
+    "dominated": "beaten by another",
+    "at chance": "accuracy at chance",
+    "inconclusive": "inconclusive, leaks at least so much",
+}
 
 
 def tradeoffs(cells: Sequence[CellRecord], costs: Sequence[DefenceCost], threshold: float) -> list[Figure]:
