@@ -49,6 +49,8 @@ def test_the_cheapest_of_the_sufficient_is_named():
     ("first", "second"),
     [
         ({"drop": 0.01}, {"drop": 0.02}),
+        ({"drop": 0.01, "time": 2.0}, {"drop": 0.02, "time": 1.0}),
+        ({"time": 1.0, "upload": 1.0}, {"time": 1.5, "upload": 0.1}),
         ({"drop": 0.01, "time": 1.1}, {"drop": 0.01, "time": 1.2}),
         ({"drop": 0.01, "time": 1.1, "upload": 0.5}, {"drop": 0.01, "time": 1.1, "upload": 1.0}),
         ({"drop": 0.2}, {"drop": None}),  # what was not measured is not cheap
