@@ -20,13 +20,13 @@ from leakscope.audits.execute import execute
 from leakscope.audits.inputs import RECORD, DataRecord
 from leakscope.audits.own_code import find_sources
 from leakscope.audits.plan import Plan
-from leakscope.audits.software import hash_source, software
 from leakscope.audits.stale import find_changes
 from leakscope.audits.subject import Subject
 from leakscope.files import write_tensors
 from leakscope.matching.candidates import save_prior
 from leakscope.priors import Prior
 from leakscope.priors.convolutional import ConvDecoder, initialise
+from leakscope.software import hash_source, software
 from leakscope.types import Status
 from own_files import draw_photographs, save_rows, write_module
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from mutants import attacks, clients, compression, hardening, matching, measures, privacy, transforms, verdicts
+from mutants import (
+    attacks,
+    clients,
+    compression,
+    hardening,
+    matching,
+    measures,
+    privacy,
+    transforms,
+    utility,
+    verdicts,
+)
 from mutants.mutant import Mutant as Mutant
 
-_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, verdicts)
+_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts)
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

@@ -171,9 +171,9 @@ MUTANTS = (
     ),
     Mutant(
         "one memory for all clients",
-        "federated/training.py",
-        "memories = [HeldBack() for _ in shards]",
-        "memories = [HeldBack()] * len(shards)",
+        "federated/memory.py",
+        "[ClientMemory() for _ in range(clients)]",
+        "[ClientMemory()] * clients",
         ("federated/test_training.py::test_every_client_has_a_memory_of_its_own",),
     ),
     Mutant(

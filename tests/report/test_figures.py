@@ -7,8 +7,9 @@ import pytest
 from report_summaries import cell, records, summary
 
 from leakscope.report import DefenceCost
-from leakscope.report.figures import convergence, success, tradeoff
+from leakscope.report.figures import convergence, success
 from leakscope.report.svg import nice_step, x_axis, y_axis
+from leakscope.report.tradeoff import tradeoffs
 
 SUMMARY = summary()
 CELLS = records(*SUMMARY["cells"])
@@ -16,7 +17,7 @@ COSTS = [DefenceCost.model_validate(row) for row in SUMMARY["defences"]]
 
 
 def test_every_figure_is_well_formed_titled_and_described():
-    figures = [*convergence(CELLS), success(CELLS, 18.0), tradeoff(CELLS, COSTS)]
+    figures = [*convergence(CELLS), success(CELLS, 18.0), *tradeoffs(CELLS, COSTS, 18.0)]
     assert len(figures) == 5
     for figure in figures:
         tree = ElementTree.fromstring(str(figure.svg))
@@ -55,7 +56,7 @@ def test_a_perfect_copy_is_drawn():
 def test_nothing_to_draw():
     failed = records(cell(status="nan"))
     assert success(failed, 18.0) is None
-    assert tradeoff(CELLS, []) is None
+    assert tradeoffs(CELLS, [], 18.0) == []
 
 
 @pytest.mark.parametrize(("rough", "step"), [(0.7, 1), (1.1, 2), (3, 5), (6, 10), (0.04, 0.05), (0, 1), (math.nan, 1)])

@@ -49,6 +49,8 @@ def test_the_cheapest_of_the_sufficient_is_named():
     ("first", "second"),
     [
         ({"drop": 0.01}, {"drop": 0.02}),
+        ({"drop": 0.01, "time": 2.0}, {"drop": 0.02, "time": 1.0}),
+        ({"time": 1.0, "upload": 1.0}, {"time": 1.5, "upload": 0.1}),
         ({"drop": 0.01, "time": 1.1}, {"drop": 0.01, "time": 1.2}),
         ({"drop": 0.01, "time": 1.1, "upload": 0.5}, {"drop": 0.01, "time": 1.1, "upload": 1.0}),
         ({"drop": 0.2}, {"drop": None}),  # what was not measured is not cheap
@@ -80,13 +82,15 @@ def test_a_broken_attack_recommends_nothing(status, adaptive):
     cells[adaptive] = cell(defence="weak", psnr=[9.0], adaptive=adaptive, status=status)
     found = advice(*cells, costs=[cost("weak")])
     assert found.chosen is None
-    assert "not sufficient" in found.headline
+    assert found.headline.startswith("No defence can be recommended: inconclusive for weak.")
+    assert found.options[0].sufficient == "inconclusive"
     assert "gave evidence" in found.options[0].why
 
 
 def test_a_defence_that_only_an_unaware_attacker_faced_is_not_recommended():
     found = advice(cell(defence="hidden", psnr=[9.0]), costs=[cost("hidden")])
     assert found.chosen is None
+    assert found.options[0].sufficient == "inconclusive"
     assert found.options[0].why == "not tested against an attacker who knows it"
 
 
@@ -149,3 +153,83 @@ def test_sealed_updates_are_sufficient():
     found = advice(*sealed, costs=[cost("ckks", time=20.0)])
     assert found.chosen is not None
     assert found.chosen.why == "sealed: nothing to read"
+
+
+def test_sufficient_against_the_unaware_alone_is_not_sufficient():
+    found = advice(*both("hidden", 9.0, knowing=18.1), costs=[cost("hidden")])
+    assert found.chosen is None
+    assert found.options[0].sufficient == "no"
+    assert found.headline.startswith("The only defence tested is not sufficient.")
+    assert advice(*both("hidden", 9.0, knowing=18.0), costs=[cost("hidden")]).chosen is not None
+
+
+def test_none_of_several_suffices():
+    found = advice(*both("a", 25.0), *both("b", knowing=40.0), costs=[cost("a"), cost("b")])
+    assert found.headline.startswith("None of the 2 defences tested is sufficient.")
+    assert not found.detail
+
+
+def test_what_is_open_is_told_apart_from_what_fails():
+    broken = [cell(defence="open", psnr=[9.0]), cell(defence="open", psnr=[], adaptive=True, status="diverged")]
+    found = advice(*broken, *both("fails", 25.0), costs=[cost("open"), cost("fails")])
+    assert found.headline.startswith(
+        "No defence can be recommended: inconclusive for open, and no other is sufficient."
+    )
+    assert [option.name for option in found.options] == ["open", "fails"]
+
+
+def test_a_cheaper_one_that_is_inconclusive_is_said_and_not_chosen():
+    broken = [cell(defence="open", psnr=[9.0]), cell(defence="open", psnr=[9.0], adaptive=True, status="unfinished")]
+    found = advice(*broken, *both("dear"), costs=[cost("open"), cost("dear", drop=0.05)])
+    assert found.chosen is not None
+    assert found.chosen.name == "dear"
+    assert "Cheaper, but inconclusive: open." in found.detail
+    later = advice(*broken, *both("dear"), costs=[cost("open", drop=0.06), cost("dear", drop=0.05)])
+    assert "inconclusive" not in later.detail
+
+
+def test_the_attack_that_leaks_must_itself_have_been_tried_by_one_who_knows():
+    """Many weak attacks that end well must not hide that the one to fear broke down."""
+    plain = [cell("dlg", psnr=[9.0], seed=seed) for seed in range(30)]
+    weak = [one for seed in range(30) for one in both("d", 9.0, attack="dlg", seed=seed)]
+    unaware = cell(defence="d", psnr=[9.0])
+    elsewhere = both("d", 9.0, model="mlp")
+    broken = cell(defence="d", psnr=[9.0], adaptive=True, status="diverged")
+    found = advice(*plain, *weak, unaware, broken, *elsewhere, costs=[cost("d")])
+    assert found.chosen is None
+    assert found.options[0].why == (
+        "no evidence from inverting-gradients that knows it for resnet20 on cifar10, which leaks without a defence"
+    )
+    assert advice(*plain, *weak, unaware, *elsewhere, costs=[cost("d")]).chosen is None, "never run"
+    refused = cell(defence="d", psnr=[], adaptive=True, status="refused")
+    assert advice(*plain, *weak, unaware, refused, *elsewhere, costs=[cost("d")]).chosen is not None
+    ran = cell(defence="d", psnr=[9.0], adaptive=True)
+    assert advice(*plain, *weak, unaware, ran, *elsewhere, costs=[cost("d")]).chosen is not None
+
+
+def test_equal_prices_are_told_and_the_one_that_leaks_less_is_named():
+    # 0.04 points, 0.04 of the time, 0.004 of the traffic: no difference to decide by.
+    paid = [cost("a", drop=0.0104, time=1.04, upload=0.504), cost("b", drop=0.0100, time=1.0, upload=0.5)]
+    found = advice(*both("a", 10.0), *both("b", 11.0), costs=paid)
+    assert found.chosen is not None
+    assert found.chosen.name == "a"
+    assert "Equally cheap, and leaking no less: b." in found.detail
+    assert advice(*both("b", 10.0), *both("a", 10.0), costs=paid).chosen.name == "a", "then the name"
+
+
+def test_what_the_choice_costs_and_leaks_is_said():
+    found = advice(*both("a", 10.0, knowing=12.5), costs=[cost("a", drop=0.012, time=1.26, upload=0.125)])
+    assert found.detail == (
+        "It costs 1.2 points of accuracy, 1.3 × the time of a client step, 0.12 × the upload. "
+        "The most that came back of any image: 12.5 dB, by inverting-gradients knowing it."
+    )
+    assert found.words == f"{found.headline} {found.detail}"
+
+
+def test_an_accuracy_that_was_not_measured_is_said():
+    found = advice(*both("a"))
+    assert found.chosen is not None
+    assert found.headline == "Switch on a: it keeps every example below 18 dB; its accuracy was not measured."
+    measured = advice(*both("a"), *both("b"), costs=[cost("b", drop=0.3)])
+    assert measured.chosen is not None
+    assert measured.chosen.name == "b"

@@ -47,13 +47,31 @@ MemoryLimit = Annotated[int, Field(ge=0), BeforeValidator(_parse_memory, json_sc
 
 
 class AccuracyTraining(Settings):
-    """The short training that tells what a defence costs in accuracy."""
+    """The short training that tells what a defence costs in accuracy, as `leakscope.federated.train_with` takes it.
+
+    `seeds` are one training each, by default the first of the audit's seeds alone. `how` is "federated", or "central"
+    for one client with all examples; `share` is what clients send.
+    """
 
     rounds: Positive = 100
     clients: Positive = 4
     batch_size: Positive = 16
     lr: float = Field(default=0.1, gt=0)
     examples: Positive = 2_000
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] | None = None
+    how: Literal["federated", "central"] = "federated"
+    share: Literal["gradient", "delta"] = "gradient"
+
+    @property
+    def shards(self) -> int:
+        """How many clients the examples are dealt to."""
+        return 1 if self.how == "central" else self.clients
+
+    @model_validator(mode="after")
+    def _check_seeds(self) -> AccuracyTraining:
+        if self.seeds is not None and len(set(self.seeds)) < len(self.seeds):
+            raise UsageError(f"seeds must differ, got {list(self.seeds)}; name each once")
+        return self
 
 
 class Config(Settings):

@@ -17,18 +17,18 @@ from leakscope.audits.inputs import Inputs, changed
 from leakscope.audits.nulls import PUBLIC_PICTURES
 from leakscope.audits.own_code import hash_specs
 from leakscope.audits.read_files import hash_option_files
-from leakscope.audits.software import software
 from leakscope.audits.specs import AttackCellSpec, TrainingCellSpec, parse_cell_spec
 from leakscope.audits.subject import Subject
 from leakscope.defence import Defence
 from leakscope.errors import KnowledgeError, UnsuitableError
-from leakscope.federated import Utility, measure_utility
+from leakscope.federated import Trained, train_with
 from leakscope.registry import attack_from_spec, defence_from_spec
 from leakscope.report.schema import GuaranteeRecord, PlannedAttack, TrainingFindings
 from leakscope.runner import CellOutcome
 from leakscope.runner.limits import is_exhaustion
 from leakscope.runner.worker import failure_of
-from leakscope.types import AuditResult, Batch, Bounds, Status
+from leakscope.software import software
+from leakscope.types import AuditResult, Bounds, Status
 
 # Below this an optimiser has hardly left its start: the result would be noise that looks like protection.
 FEWEST_STEPS = 20
@@ -120,16 +120,23 @@ def scale_steps(own: int, *, steps: int, of: int) -> int:
 def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
     defence = defence_from_spec(spec.defence)
     train, test = subject.training_data(examples=spec.training.examples)
-    found = measure_utility(
+    told = spec.training
+    found = train_with(
+        defence,
         subject.model(),
         train,
         test,
-        defence=defence,
-        seed=spec.seed,
-        **spec.training.model_dump(exclude={"examples"}),
+        how=told.how,
+        share=told.share,
+        clients=told.shards,
+        rounds=told.rounds,
+        batch_size=told.batch_size,
+        lr=told.lr,
+        seeds=spec.seeds,
     )
     findings = TrainingFindings(
         accuracy=found.accuracy,
+        accuracies=list(found.accuracies),
         ci=found.interval,
         final_loss=number(found.final_loss),
         nonzero_fraction=found.nonzero_fraction,
@@ -137,18 +144,28 @@ def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
         diverged=found.diverged,
         rounds=found.rounds,
         paper="" if defence is None else defence.paper,
-        guarantee=_proven(defence, examples=len(train) // spec.training.clients, training=spec.training),
+        guarantee=_proven(defence, examples=len(train), training=spec.training),
         # The smallest batch: the attacked one may be of any size, and no noise is less than on one example.
         guarantee_of_one=_proven(defence, examples=1, training=None),
-        **_chance(test),
+        classes=found.classes,
+        chance=found.chance,
+        guesses=found.at_chance,
     )
     return CellOutcome(Status.OK, findings.model_dump(mode="json"), measured=_step_times(found))
 
 
 def _proven(defence: Defence | None, *, examples: int, training: AccuracyTraining | None) -> GuaranteeRecord | None:
-    """What a defence proves of a client with so many examples, over all rounds or of one gradient."""
+    """What a defence proves, over all rounds of a training on so many examples, or of one gradient.
+
+    Of changes of weights nothing is said: how often an example takes part in their local steps is another count.
+    """
+    if training is not None and training.share != "gradient":
+        return None
     batch_size, steps = (1, 1) if training is None else (training.batch_size, training.rounds)
-    found = None if defence is None else defence.guarantee(examples=examples, batch_size=batch_size, steps=steps)
+    clients = 1 if training is None or training.how == "central" else training.clients
+    found = (
+        None if defence is None else defence.guarantee(examples=examples // clients, batch_size=batch_size, steps=steps)
+    )
     if found is None:
         return None
     return GuaranteeRecord(
@@ -163,16 +180,8 @@ def _proven(defence: Defence | None, *, examples: int, training: AccuracyTrainin
     )
 
 
-def _step_times(found: Utility) -> dict[str, float]:
+def _step_times(found: Trained) -> dict[str, float]:
     """What differs from run to run, and so stays out of the cell's file."""
     ratio = found.step_ratio
     times = {} if ratio is None else {"step_ratio": ratio.median, "step_low": ratio.low, "step_high": ratio.high}
     return {"step_seconds": found.step_seconds, **times}
-
-
-def _chance(test: Batch) -> dict[str, Any]:
-    """What always naming the most frequent class would get, where an example has one class."""
-    if test.targets.ndim != 1:
-        return {}
-    counts = test.targets.unique(return_counts=True)[1]
-    return {"classes": len(counts), "chance": float(counts.max()) / len(test)}

@@ -11,13 +11,13 @@ from leakscope.audits.config import RESIDUAL_ATTACKS, Config, Planned, PlannedAt
 from leakscope.audits.inputs import DataRecord, Inputs, name_data
 from leakscope.audits.own_code import hash_specs
 from leakscope.audits.read_files import hash_file, hash_option_files
-from leakscope.audits.software import software
 from leakscope.audits.specs import NONE, AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
 from leakscope.audits.subject import Subject
 from leakscope.errors import BadInputError, UsageError
 from leakscope.networks import freeze, is_residual_with_stored_statistics, settle
 from leakscope.observation.checks import check_labels
 from leakscope.registry import attack_from_spec, defence_from_spec
+from leakscope.software import software
 
 # What the embedded sets hold is public, so their pictures may be shown.
 EMBEDDED = ("digits", "faces", "sample-photos")
@@ -155,7 +155,7 @@ def _check_subject(config: Config, model: str, dataset: str, inputs: Inputs) -> 
     except BadInputError as error:
         raise UsageError(f"{subject.spec.name} cannot be audited: {error}") from error
     spec = subject.spec.model_copy(update={"code_hash": subject.hash_code(network)})
-    why = None if config.utility is None else subject.why_not_trained(clients=config.utility.clients, outputs=outputs)
+    why = None if config.utility is None else subject.why_not_trained(clients=config.utility.shards, outputs=outputs)
     why = None if why is None else inputs.redact(why)
     residual = is_residual_with_stored_statistics(network, subject.input_shape)
     return _Checked(Subject(spec, inputs), config.utility is not None and why is None, why, residual)

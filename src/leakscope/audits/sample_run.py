@@ -161,22 +161,31 @@ def _count_steps(attack: Attack, evaluations: float, *, asked: int) -> float:
 
 
 def _sample_training(sample: Sample, cell: TrainingCellSpec, network: nn.Module) -> tuple[dict[str, float], str]:
-    run = partial(_time_training, sample, cell, network)
+    run, seeds = partial(_time_training, sample, cell, network), len(cell.seeds)
     first, mb = _measure_memory(lambda: run(STEPS))
     # The cell reads both sets whole.
     mb += 4 * (sample.train_size + sample.test_size) * math.prod(sample.shape) / 1e6
     if first.seconds > _TOO_SLOW_SECONDS:
-        return {"fixed": 0.0, "step": first.seconds / STEPS, "mb": mb}, "measured on the first 3 rounds only"
+        return {"fixed": 0.0, "step": seeds * first.seconds / STEPS, "mb": mb}, "measured on the first 3 rounds only"
     fixed, step = _separate_set_up(run)
-    return {"fixed": fixed * max(1.0, sample.test_size / _TESTED), "step": step, "mb": mb}, ""
+    return {"fixed": seeds * fixed * max(1.0, sample.test_size / _TESTED), "step": seeds * step, "mb": mb}, ""
 
 
 def _time_training(sample: Sample, cell: TrainingCellSpec, model: nn.Module, rounds: int) -> _Timed:
-    options: dict[str, Any] = cell.training.model_dump(exclude={"examples"}) | {"rounds": rounds}
-    defence = defence_from_spec(cell.defence)
-    train = sample.batch(cell.training.clients * max(2, cell.training.batch_size))
+    told, defence = cell.training, defence_from_spec(cell.defence)
+    train = sample.batch(told.shards * max(2, told.batch_size))
     began = time.process_time()
-    measure_utility(model, train, sample.batch(_TESTED), defence=defence, **options)
+    measure_utility(
+        model,
+        train,
+        sample.batch(_TESTED),
+        defence=defence,
+        clients=told.shards,
+        rounds=rounds,
+        batch_size=told.batch_size,
+        lr=told.lr,
+        share=told.share,
+    )
     return _Timed(time.process_time() - began, rounds)
 
 

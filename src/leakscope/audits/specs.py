@@ -5,7 +5,7 @@ A worker gets the same as plain JSON; the hash of that JSON is the cell's key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -23,6 +23,7 @@ NONE = "none"
 # Left out of the JSON at their defaults: a spec of version 0.1 reads and writes the same.
 _SINCE_0_1 = ("rounds", "limit", "classes", "normalise", "bounds", "code_hash", "prior_alone")
 _SINCE_0_1 += ("one_hot", "data_version", "software", "file_hashes")
+_TRAINING_SINCE_0_1 = ("seeds", "how", "share")
 
 
 class SubjectSpec(Settings):
@@ -55,9 +56,9 @@ class SubjectSpec(Settings):
         return printable(f"{self.model} on {self.data}")
 
 
-def _without_news(spec: Settings, found: dict[str, Any]) -> dict[str, Any]:
+def _without_news(spec: Settings, found: dict[str, Any], news: Sequence[str] = _SINCE_0_1) -> dict[str, Any]:
     """What version 0.1 would have written, where nothing newer is used."""
-    usual = {name: field.default for name, field in type(spec).model_fields.items() if name in _SINCE_0_1}
+    usual = {name: field.default for name, field in type(spec).model_fields.items() if name in news}
     return {name: value for name, value in found.items() if name not in usual or getattr(spec, name) != usual[name]}
 
 
@@ -69,7 +70,7 @@ class _CellSpec(Settings):
     code_hash: str | None = None
     # Of files that options of the attack and the defence name.
     file_hashes: tuple[str, ...] = ()
-    # What computes the cell, as `leakscope.audits.software` tells it.
+    # What computes the cell, as `leakscope.software` tells it.
     software: dict[str, str] = Field(default={})
 
     @property
@@ -136,6 +137,16 @@ class TrainingCellSpec(_CellSpec):
     def label(self) -> str:
         """What progress and reports call the cell."""
         return printable(f"{self.subject.name}: accuracy under {self.defence}")
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """One training each."""
+        return self.training.seeds or (self.seed,)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON, for the worker and for the key."""
+        found = super().to_json()
+        return {**found, "training": _without_news(self.training, found["training"], _TRAINING_SINCE_0_1)}
 
 
 CellSpec = AttackCellSpec | TrainingCellSpec

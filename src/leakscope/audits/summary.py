@@ -132,6 +132,7 @@ def _cost(cell: TrainingCellSpec, outcome: CellOutcome, plain: CellOutcome) -> D
         data=cell.subject.data,
         accuracy=found.accuracy,
         ci=list(found.ci),
+        accuracies=found.accuracies,
         accuracy_drop=base.accuracy - found.accuracy,
         key=cell.key,
         step_time_ratio=outcome.measured.get("step_ratio"),

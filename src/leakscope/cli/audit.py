@@ -195,6 +195,8 @@ def _print_table(result: CampaignResult) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from leakscope.report.costs import accuracy_words
+    from leakscope.report.remedies import advise
     from leakscope.report.words import remarks
 
     summary = result.summary
@@ -216,13 +218,13 @@ def _print_table(result: CampaignResult) -> None:
     console.print(table)
     for cost in summary.defences:
         console.print(
-            f"accuracy of {escape(cost.model)} on {escape(cost.data)} under {escape(cost.name)}: "
-            f"{100 * (cost.accuracy or 0.0):.1f} % ({0.0 - 100 * (cost.accuracy_drop or 0.0):+.1f} points)",
+            escape(f"accuracy of {cost.model} on {cost.data} under {cost.name}: {accuracy_words(cost)}"),
             highlight=False,
         )
     if summary.verdict is not None:
         console.print(f"Grade {summary.verdict.grade}: {escape(summary.verdict.headline)}", highlight=False)
         console.print(escape(summary.verdict.line), highlight=False, soft_wrap=True)
+        console.print(escape(advise(summary).words), highlight=False, soft_wrap=True)
     for sentence in (*_counts(summary), *_reasons(summary.cells)):
         console.print(escape(sentence), highlight=False, soft_wrap=True)
     for sentence in summary.budget.caution if summary.budget else ():

@@ -33,12 +33,14 @@ class ClientRun:
             is the private batch itself. A pass that did not reach an example holds it unchanged.
         order: positions of the examples of every local step.
         held_back: what the client keeps for its next round.
+        private: gradient, or change after local training, of the parameters that never leave the client.
     """
 
     update: SharedUpdate | SealedUpdate
     trained: tuple[Batch, ...]
     order: Order
     held_back: Tensors = field(default_factory=dict)
+    private: Tensors = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,11 @@ class ClientStep:
                 order = self.local.order(len(batch), rng)
                 tensors = train(leaves(model), rule, local=self.local, order=order, create_graph=False)
             kind = "gradient" if self.local is None else "delta"
-            finished = SharedUpdate(kind, self._public(detach(tensors)), len(batch), self.local)
+            found = detach(tensors)
+            finished = SharedUpdate(kind, self._public(found), len(batch), self.local)
             update, kept = self._finish(finished, held_back or {}, rng)
-        return ClientRun(update, passes.collect(), order, kept)
+        own = {name: value for name, value in found.items() if name in self.private}
+        return ClientRun(update, passes.collect(), order, kept, own)
 
     def _gradient(self, context: StepContext) -> dict[str, Tensor]:
         model, parameters, mine = context.model, context.parameters, context.batch

@@ -14,9 +14,10 @@ from leakscope import wire
 from leakscope.client import ClientStep
 from leakscope.errors import BadInputError, UsageError
 from leakscope.federated.aggregation import fedavg
+from leakscope.federated.memory import ClientMemory
 from leakscope.rng import child_seed, generator
 from leakscope.tensors import all_finite
-from leakscope.types import Batch, SharedUpdate, Tensors
+from leakscope.types import Batch, SharedUpdate
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -43,28 +44,31 @@ def draw(train: Batch, shard: Tensor, *, batch_size: int, rng: Generator) -> Bat
     return Batch(inputs, train.targets[rows.to(train.targets.device)], train.bounds)
 
 
-@dataclass
-class HeldBack:
-    """What one client holds back from round to round."""
-
-    held_back: Tensors = field(default_factory=dict)
-
-
 def client_update(
-    model: nn.Module, batch: Batch, *, step: ClientStep, rng: Generator, meter: Meter, memory: HeldBack | None = None
+    model: nn.Module,
+    batch: Batch,
+    *,
+    step: ClientStep,
+    rng: Generator,
+    meter: Meter,
+    memory: ClientMemory | None = None,
 ) -> SharedUpdate:
-    """Run one client's step and note its cost; what it holds back is left in its `memory`."""
-    kept = HeldBack() if memory is None else memory
+    """Run one client's step and note its cost; what the client keeps is left in its `memory`."""
+    held_back = {} if memory is None else memory.held_back
+    if memory is not None:
+        memory.enter(model)
     started = _now(batch.inputs.device)
-    run = step.run(model, batch, rng, held_back=kept.held_back)
+    run = step.run(model, batch, rng, held_back=held_back)
     meter.seconds.append(_now(batch.inputs.device) - started)
-    update, kept.held_back = run.update, run.held_back
-    if not isinstance(update, SharedUpdate) or update.kind != "gradient":
+    update, kind = run.update, "gradient" if step.local is None else "delta"
+    if not isinstance(update, SharedUpdate) or update.kind != kind:
         found = f"a {update.kind}" if isinstance(update, SharedUpdate) else f"a {type(update).__name__}"
         raise UsageError(
-            f"measure_utility needs a client that shares a gradient, got {found}; "
+            f"this training needs clients that share a {kind}, got {found}; "
             "measure the defence without what seals the update (sealing alone does not change accuracy)"
         )
+    if memory is not None:
+        memory.learn(run, kind=kind)
     total = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     meter.nonzero.append(sum(int(value.count_nonzero()) for value in update.tensors.values()) / max(total, 1))
     meter.bytes_sent.append(len(wire.encode(update.tensors)))
@@ -74,19 +78,27 @@ def client_update(
 def server_step(
     model: nn.Module, optimiser: torch.optim.Optimizer, *, updates: Sequence[SharedUpdate], weights: Sequence[float]
 ) -> bool:
-    """Apply the averaged gradient. Returns False, with the model unchanged, when it is not finite."""
-    mean = fedavg(updates, weights).tensors
-    if not all_finite(mean):
+    """Descend along the mean gradient, or add the mean change. False, with the model unchanged, where it is not finite.
+
+    A change is added as it is: the clients' optimisers have already set its length and its sign.
+    """
+    mean = fedavg(updates, weights)
+    if not all_finite(mean.tensors):
         return False
     parameters = dict(model.named_parameters())
-    for name, gradient in mean.items():
-        if name not in parameters or parameters[name].shape != gradient.shape:
+    for name, value in mean.tensors.items():
+        if name not in parameters or parameters[name].shape != value.shape:
             raise BadInputError(
-                f"the client shares {name!r} of shape {list(gradient.shape)}, which is not a parameter of the model; "
+                f"the client shares {name!r} of shape {list(value.shape)}, which is not a parameter of the model; "
                 "a defence must keep names and shapes of what is shared"
             )
+    if mean.kind == "delta":
+        with torch.no_grad():
+            for name, change in mean.tensors.items():
+                parameters[name].add_(change.to(parameters[name]))
+        return True
     optimiser.zero_grad()
-    for name, gradient in mean.items():
+    for name, gradient in mean.tensors.items():
         parameters[name].grad = gradient.to(parameters[name])
     optimiser.step()
     return True
@@ -106,10 +118,11 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
 
 
 @torch.no_grad()
-def refresh_statistics(model: nn.Module, batches: Sequence[Batch]) -> None:
-    """Let batch norms in train mode see each batch once: client steps leave the buffers alone."""
+def refresh_statistics(model: nn.Module, batches: Sequence[Batch], memories: Sequence[ClientMemory]) -> None:
+    """Let batch norms in train mode see each client's batch once: client steps leave the buffers alone."""
     if any(module.training for module in batch_norms(model)):
-        for batch in batches:
+        for batch, memory in zip(batches, memories, strict=True):
+            memory.enter(model)
             model(batch.inputs)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import Literal
 
 import torch
 from torch import nn
@@ -14,8 +16,8 @@ from torch.nn import functional
 from leakscope.client import ClientStep, harden
 from leakscope.defence import Defence
 from leakscope.errors import UsageError
+from leakscope.federated.memory import ClientMemory, start_memories
 from leakscope.federated.rounds import (
-    HeldBack,
     Meter,
     batch_norms,
     client_update,
@@ -26,15 +28,18 @@ from leakscope.federated.rounds import (
     server_step,
     set_train_mode,
 )
-from leakscope.federated.utility import StepRatio, Utility, wilson_interval
+from leakscope.federated.utility import StepRatio, Utility, wilson_of_share
 from leakscope.rng import generator
 from leakscope.tasks import Classification, Task
-from leakscope.types import Batch, Loss
+from leakscope.types import Batch, LocalTraining, Loss
 
 MOMENTUM = 0.9
 EVALUATION_CHUNK = 512
 # Of steps with and without a defence, for the ratio of their times.
 TIMED_PAIRS = 11
+# Of a client that shares its change and is told no more: passes over a round's examples in so many steps.
+LOCAL_STEPS = 4
+Share = Literal["gradient", "delta"]
 
 
 @dataclass(frozen=True)
@@ -64,14 +69,21 @@ def measure_utility(
     loss: Loss = functional.cross_entropy,
     task: Task | None = None,
     freeze_batch_norm: bool = False,
+    share: Share = "gradient",
+    local: LocalTraining | None = None,
+    timed: bool = True,
 ) -> Utility:
     """Train a copy of `model` with every client under `defence`, then test it.
 
-    `train` is dealt at random into one shard per client. Each round every client draws a
-    mini-batch from its shard without replacement and shares its gradient, computed as in
-    `leakscope.client.run_client`; the server averages the gradients by batch size and takes one SGD step
-    with momentum 0.9. All randomness follows from `seed`; the caller's model and global random state stay
-    as they were. Parameters that are not shared keep their first value.
+    `train` is dealt at random into one shard per client. Each round every client draws a mini-batch from its shard
+    without replacement and computes its update as in `leakscope.client.run_client`. With `share="gradient"` the server
+    averages the gradients by batch size and takes one SGD step with momentum 0.9; with `share="delta"` every client
+    trains on its mini-batch as `local` says, and the server adds the average change to the model (FedAvg). All
+    randomness follows from `seed`; the caller's model and global random state stay as they were.
+
+    Parameters that never leave a client are trained by that client, with the server's rule and rate, and kept from
+    round to round; every client starts with its own, and the accuracy is the mean over all clients' networks. Other
+    parameters that a defence does not share keep their first value.
 
     The copy trains in train mode. After each round a forward pass over the clients' own
     mini-batches refreshes the running statistics of batch-norm layers. Defences that look at one
@@ -81,38 +93,58 @@ def measure_utility(
         model: The network as it is without the defence.
         train: Examples of all clients together.
         test: Examples that accuracy and final loss are taken on.
-        defence: What the clients do against leakage; it must share a gradient.
+        defence: What the clients do against leakage; it must not seal the update.
         clients: Number of clients; all take part in every round.
         rounds: Server steps.
         batch_size: Examples per client and round, at most its shard.
-        lr: The server's learning rate.
+        lr: Learning rate: the server's, or that of the usual local training.
         seed: Decides shards, mini-batches and the randomness of clients and defence.
         loss: What clients train with unless the defence brings its own, and what `final_loss` is measured with.
         task: How answers are told right from wrong; by default classification.
         freeze_batch_norm: Keep batch-norm layers on their stored statistics.
+        share: What a client sends: its gradient, or the change of the weights after local training.
+        local: Training on a round's mini-batch before a delta is shared; by default one pass of SGD in four steps.
+        timed: Whether to compare the time of steps with and without the defence.
 
     Returns:
         Accuracy with its interval, test loss, time per client step and bytes sent.
     """
     network = harden(copy.deepcopy(model), defence, seed=seed)
-    step = ClientStep.of(network, defence=defence, loss=loss)
+    local = choose_local(share, local, batch_size=batch_size, lr=lr)
+    step = ClientStep.of(network, defence=defence, local=local, loss=loss)
     plan = _Plan(step, clients, rounds, batch_size, lr, seed, freeze_batch_norm)
     _check(plan, network.client, train=train)
     student, meter = network.client, Meter()
+    memories = start_memories(model, network, defence=defence, clients=clients, seed=seed, lr=lr, momentum=MOMENTUM)
     with seed_globally(student, seed):
-        done = _train(student, train, plan=plan, meter=meter)
-        hits, final_loss = _evaluate(student, test, loss=loss, task=task or Classification())
+        done = _train(student, train, plan=plan, meter=meter, memories=memories)
+        # Without anything private all clients have the same network.
+        own = memories if network.private else memories[:1]
+        accuracy, final_loss = _evaluate(student, test, loss=loss, task=task or Classification(), memories=own)
+    ratio = _compare_steps(model, train, defence=defence, plan=plan, loss=loss) if timed else None
     return Utility(
-        accuracy=hits / len(test),
-        interval=wilson_interval(hits, len(test)),
+        accuracy=accuracy,
+        interval=wilson_of_share(accuracy, len(test)),
         final_loss=final_loss,
         step_seconds=median(meter.seconds),
         nonzero_fraction=fmean(meter.nonzero),
         bytes_sent=median(meter.bytes_sent),
         rounds=done,
         diverged=done < rounds or not math.isfinite(final_loss),
-        step_ratio=_compare_steps(model, train, defence=defence, plan=plan, loss=loss),
+        step_ratio=ratio,
     )
+
+
+def choose_local(share: Share, local: LocalTraining | None, *, batch_size: int, lr: float) -> LocalTraining | None:
+    """How clients train before they share; None for those that share a gradient."""
+    if share not in ("gradient", "delta"):
+        raise UsageError(f"share must be 'gradient' or 'delta', got {share!r}")
+    if share == "gradient":
+        if local is not None:
+            raise UsageError("local has no effect on clients that share a gradient; use share='delta', or drop it")
+        return None
+    usual = max(1, -(-batch_size // LOCAL_STEPS))
+    return local if local is not None or not lr > 0 else LocalTraining(lr=lr, epochs=1, batch_size=usual)
 
 
 def _compare_steps(model: nn.Module, train: Batch, *, defence: Defence | None, plan: _Plan, loss: Loss) -> StepRatio:
@@ -123,7 +155,8 @@ def _compare_steps(model: nn.Module, train: Batch, *, defence: Defence | None, p
     for chosen in (None, defence):
         network = harden(copy.deepcopy(model), chosen, seed=plan.seed)
         set_train_mode(network.client, freeze_batch_norm=plan.freeze_batch_norm)
-        sides.append((network.client, ClientStep.of(network, defence=chosen, loss=loss)))
+        step = ClientStep.of(network, defence=chosen, local=plan.step.local, loss=loss)
+        sides.append((network.client, step))
     shard, ratios = deal(len(train), clients=plan.clients, seed=plan.seed)[0], []
     with seed_globally(sides[0][0], plan.seed):
         for pair in range(TIMED_PAIRS + 1):
@@ -147,7 +180,8 @@ def _check(plan: _Plan, model: nn.Module, *, train: Batch) -> None:
         )
     if len(train) < plan.clients:
         raise UsageError(f"{plan.clients} clients need at least {plan.clients} training examples, got {len(train)}")
-    smallest = min(plan.batch_size, len(train) // plan.clients)
+    local = plan.step.local
+    smallest = min(plan.batch_size, len(train) // plan.clients, *(() if local is None else (local.batch_size,)))
     if smallest < 2 and not plan.freeze_batch_norm and batch_norms(model):
         raise UsageError(
             "batch norm cannot train on one example at a time; use batch_size ≥ 2 with at least "
@@ -155,12 +189,11 @@ def _check(plan: _Plan, model: nn.Module, *, train: Batch) -> None:
         )
 
 
-def _train(model: nn.Module, train: Batch, *, plan: _Plan, meter: Meter) -> int:
+def _train(model: nn.Module, train: Batch, *, plan: _Plan, meter: Meter, memories: Sequence[ClientMemory]) -> int:
     """Train in place; returns the rounds done, fewer than planned when an update was not finite."""
     optimiser = torch.optim.SGD(model.parameters(), lr=plan.lr, momentum=MOMENTUM)
     shards = deal(len(train), clients=plan.clients, seed=plan.seed)
     set_train_mode(model, freeze_batch_norm=plan.freeze_batch_norm)
-    memories = [HeldBack() for _ in shards]
     for turn in range(plan.rounds):
         batches, updates = [], []
         for client, shard in enumerate(shards):
@@ -172,18 +205,22 @@ def _train(model: nn.Module, train: Batch, *, plan: _Plan, meter: Meter) -> int:
         weights = [float(len(batch)) for batch in batches]
         if not server_step(model, optimiser, updates=updates, weights=weights):
             return turn
-        refresh_statistics(model, batches)
+        refresh_statistics(model, batches, memories)
     return plan.rounds
 
 
 @torch.no_grad()
-def _evaluate(model: nn.Module, test: Batch, *, loss: Loss, task: Task) -> tuple[int, float]:
-    """Return the number of right answers and the mean loss, in eval mode."""
+def _evaluate(
+    model: nn.Module, test: Batch, *, loss: Loss, task: Task, memories: Sequence[ClientMemory]
+) -> tuple[float, float]:
+    """Return the share of right answers and the mean loss in eval mode, each the mean over the clients' networks."""
     model.eval()
     hits, total = 0, 0.0
-    parts = zip(test.inputs.split(EVALUATION_CHUNK), test.targets.split(EVALUATION_CHUNK), strict=True)
-    for inputs, targets in parts:
-        output = task.check_output(model(inputs))
-        hits += task.count_correct(output, targets)
-        total += float(loss(output, targets)) * len(inputs)
-    return hits, total / len(test)
+    for memory in memories:
+        memory.enter(model)
+        parts = zip(test.inputs.split(EVALUATION_CHUNK), test.targets.split(EVALUATION_CHUNK), strict=True)
+        for inputs, targets in parts:
+            output = task.check_output(model(inputs))
+            hits += task.count_correct(output, targets)
+            total += float(loss(output, targets)) * len(inputs)
+    return hits / (len(memories) * len(test)), total / (len(memories) * len(test))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, quantiles
+from statistics import NormalDist, fmean, quantiles, stdev
 
 from leakscope.errors import UsageError
 
@@ -35,7 +35,8 @@ class Utility:
     """Outcome of a federated training under one client step.
 
     Attributes:
-        accuracy: Share of the test examples classified rightly after the last round.
+        accuracy: Share of the test examples classified rightly after the last round; the mean over the clients where
+            each has a network of its own.
         interval: Wilson 95 % interval of `accuracy`; it covers the choice of test examples,
             not the luck of the training seed.
         final_loss: Mean loss on the test examples after the last round.
@@ -79,8 +80,39 @@ def wilson_interval(successes: int, total: int, *, confidence: float = 0.95) -> 
             "wilson_interval needs 0 ≤ successes ≤ total, total ≥ 1 and 0 < confidence < 1, "
             f"got {successes} of {total} at {confidence}"
         )
+    return wilson_of_share(successes / total, total, confidence=confidence)
+
+
+def wilson_of_share(share: float, total: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """`wilson_interval` of a share that need not be a whole number of `total`, such as a mean over networks."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share, spread = successes / total, z * z / total
+    spread = z * z / total
     centre = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def seeds_interval(accuracies: Sequence[float], total: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Interval of the mean accuracy over seeds: what another seed and other test examples could have given.
+
+    Student's half width t·s/√k of k seeds (s with k − 1 in its denominator) and the distance to the Wilson bound of the
+    mean accuracy on `total` examples, at right angles: √(a² + b²). All seeds answer the same test examples, so the
+    spread between them knows nothing of that choice, and the other way round. Of one seed it is Wilson's alone.
+
+    Example:
+        >>> [round(bound, 4) for bound in seeds_interval([0.8, 0.9, 0.85], 1_000)]
+        [0.7236, 0.9759]
+    """
+    if not accuracies:
+        raise UsageError("seeds_interval needs the accuracy of at least one seed, got none")
+    mean, count = fmean(accuracies), len(accuracies)
+    half = 0.0 if count == 1 else _student(count - 1, confidence) * stdev(accuracies) / math.sqrt(count)
+    low, high = wilson_of_share(mean, total, confidence=confidence)
+    return max(0.0, mean - math.hypot(half, mean - low)), min(1.0, mean + math.hypot(half, high - mean))
+
+
+def _student(freedom: int, confidence: float) -> float:
+    # Imported here: only several seeds need it.
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))

@@ -1,4 +1,4 @@
-"""The three figures: convergence of the attacks, share of images above x dB, leakage against accuracy."""
+"""Two figures: convergence of the attacks, and share of images above x dB."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from leakscope.report.evidence import NO_DEFENCE, Example, by_defence, examples_of, is_evidence
-from leakscope.report.grades import RECOGNISABLE, mark
+from leakscope.report.evidence import NO_DEFENCE, Example, examples_of, is_evidence
+from leakscope.report.grades import RECOGNISABLE
 from leakscope.report.nouns import noun_of
-from leakscope.report.schema import CellRecord, DefenceCost, Number
+from leakscope.report.schema import CellRecord, Number
 from leakscope.report.svg import (
     Point,
     chart,
     frame,
     join,
-    place_names,
     polyline,
     rule,
     series_class,
-    tag,
     x_axis,
     y_axis,
 )
@@ -34,12 +32,13 @@ _MOST_CHARTS = 12
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing and what the legend says: (CSS classes, name) per line."""
+    """A drawing, what the legend says: (CSS classes, name) per line, and what it comes to in words."""
 
     title: str
     svg: Markup
     legend: tuple[tuple[str, str], ...]
     left_out: int = 0
+    note: str = ""
 
 
 def convergence(cells: Sequence[CellRecord]) -> list[Figure]:
@@ -83,7 +82,7 @@ def success(cells: Sequence[CellRecord], threshold: float) -> Figure | None:
     if not strongest:
         return None
     shown = dict(list(strongest.items())[:_MOST_LINES])
-    values = [_cap(value) for row in shown.values() for value in row]
+    values = [cap(value) for row in shown.values() for value in row]
     low = 5 * math.floor(min([*values, threshold]) / 5)
     high = max(5 * math.ceil(max([*values, threshold]) / 5), low + 10)
     x = x_axis(low, high, label="PSNR reached (dB)")
@@ -102,44 +101,6 @@ def success(cells: Sequence[CellRecord], threshold: float) -> Figure | None:
         name="success",
     )
     return Figure(f"Share of {noun}s above x dB", svg, _legend(list(shown)), len(strongest) - len(shown))
-
-
-def tradeoff(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> Figure | None:
-    """Worst PSNR against accuracy lost: the lower left corner is what one wants."""
-    noun = noun_of(cells)
-    rows = [
-        row
-        for row in by_defence(cells, costs)
-        if row.accuracy_drop is not None and row.both.worst_psnr is not None and not row.training_diverged
-    ][:_MOST_LINES]
-    if len(rows) < 2:
-        return None
-    places = [(100 * (row.accuracy_drop or 0.0), _cap(row.both.worst_psnr or 0.0)) for row in rows]
-    right = max(1.0, *(a for a, _ in places)) * 1.12
-    x = x_axis(min(0.0, *(a for a, _ in places)) - 0.16 * right, right, label="accuracy lost (points)")
-    y = y_axis(
-        5 * math.floor(min(b for _, b in places) / 5 - 0.2),
-        5 * math.ceil(max(b for _, b in places) / 5 + 0.2),
-        label=f"worst {noun} (dB)",
-    )
-    dots = [_dot(x(a), y(b), row.grade) for row, (a, b) in zip(rows, places, strict=True)]
-    names = place_names([(x(a), y(b), _short(row.name)) for row, (a, b) in zip(rows, places, strict=True)])
-    story = "; ".join(
-        f"{row.name}: worst {noun} {decibel(row.both.worst_psnr)}, {a:.1f} points lost, grade {row.grade}"
-        for row, (a, _) in zip(rows, places, strict=True)
-    )
-    svg = chart(
-        frame(x, y) + join(dots) + names,
-        title="Leakage against accuracy lost, per defence",
-        description=f"Lower left is better. {story}.",
-        name="tradeoff",
-    )
-    return Figure(f"Worst {noun} against accuracy lost", svg, ())
-
-
-def _dot(across: float, down: float, grade: str) -> Markup:
-    circle = tag("circle", r=11, cx=f"{across:.1f}", cy=f"{down:.1f}", class_=f"dot {mark(grade)}")
-    return circle + tag("text", grade, x=f"{across:.1f}", y=f"{down:.1f}", dy="0.35em", class_="dot-letter")
 
 
 def _strongest(cells: Sequence[CellRecord]) -> dict[str, list[float]]:
@@ -164,7 +125,7 @@ def _identity(example: Example) -> tuple[object, ...]:
 def _survival(values: Sequence[float], low: float, high: float) -> list[Point]:
     """Step function: share of `values` above x, from `low` to `high`."""
     count, points = len(values), [(low, 1.0)]
-    for index, value in enumerate(sorted(_cap(value) for value in values)):
+    for index, value in enumerate(sorted(cap(value) for value in values)):
         points += [(value, 1 - index / count), (value, 1 - (index + 1) / count)]
     points.append((high, 0.0))
     stride = max(1, len(points) // (4 * _MOST_POINTS))
@@ -183,7 +144,8 @@ def _positive(history: Sequence[Number]) -> list[Point]:
     return [*points[:-1:stride], points[-1]]
 
 
-def _cap(value: float) -> float:
+def cap(value: float) -> float:
+    """A PSNR as charts draw it."""
     # A perfect copy has infinite PSNR; 100 dB is off every chart's interesting part.
     return min(100.0, max(-20.0, value))
 
@@ -192,11 +154,6 @@ def _line_name(cell: CellRecord) -> str:
     if cell.defence == NO_DEFENCE:
         return "no defence"
     return f"{cell.defence} · attacker knows it" if cell.adaptive else cell.defence
-
-
-def _short(name: str) -> str:
-    text = "no defence" if name == NO_DEFENCE else name
-    return text if len(text) <= 26 else text[:25] + "…"
 
 
 def _legend(names: Sequence[str]) -> tuple[tuple[str, str], ...]:

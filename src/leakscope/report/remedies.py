@@ -1,8 +1,11 @@
 """What to do: the cheapest defence that was shown to be enough, and why the others are not named.
 
 Enough means: no example came back above the gate, neither to the attacker unaware of the defence nor to the one who
-knows it, in every setting that leaks without it; the attacks gave evidence; and the network still learns. A broken
-attack recommends nothing.
+knows it, in every setting that leaks without it; every attack that leaked there gave evidence against it; and the
+network still learns. An attack that broke down, or never ran, recommends nothing: it leaves a defence inconclusive.
+
+Cheapest means: least accuracy lost, to a tenth of a point; then the time of a client step, to a tenth; then the bytes
+sent, to a hundredth. Of equally cheap ones the one that leaks least is named.
 """
 
 from __future__ import annotations
@@ -10,43 +13,80 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from leakscope.report.evidence import NO_DEFENCE, DefenceEvidence, by_defence, group, is_evidence
+from leakscope.report.costs import chance_words
+from leakscope.report.evidence import (
+    NO_DEFENCE,
+    NOT_ATTACKABLE,
+    DefenceEvidence,
+    Example,
+    by_defence,
+    group,
+    is_evidence,
+)
 from leakscope.report.gate import cells_to_judge, gate
+from leakscope.report.nouns import noun_of
 from leakscope.report.schema import CellRecord, DefenceCost, Summary
 from leakscope.report.words import decibel, plural
 
 Setting = tuple[object, ...]
+Sufficient = Literal["yes", "no", "inconclusive"]
+_NAMED = 5
 
 
 @dataclass(frozen=True)
 class Option:
-    """One defence: whether it is enough, why not if it is not, and the highest of its costs over all networks."""
+    """One defence: whether it is enough, why not if it is not, and the highest of its costs over all networks.
+
+    `strongest` is the reconstruction with the highest PSNR by any attacker.
+    """
 
     name: str
-    enough: bool
+    sufficient: Sufficient
     why: str
     accuracy_drop: float | None
     time_ratio: float | None
     upload_ratio: float | None
     note: str
+    strongest: Example | None = None
+
+    @property
+    def enough(self) -> bool:
+        """Whether it was shown to be enough."""
+        return self.sufficient == "yes"
 
     @property
     def price(self) -> tuple[float, float, float]:
-        """Sort key: accuracy lost in tenths of points, then time, then traffic; what was not measured is dear."""
+        """Accuracy lost in tenths of points, then time, then traffic; what was not measured is dear.
+
+        Rounded, since a difference that the next run turns round must not decide.
+        """
         drop = math.inf if self.accuracy_drop is None else max(0.0, round(1000 * self.accuracy_drop))
-        time = math.inf if self.time_ratio is None else self.time_ratio
-        return drop, time, math.inf if self.upload_ratio is None else self.upload_ratio
+        time = math.inf if self.time_ratio is None else round(self.time_ratio, 1)
+        return drop, time, math.inf if self.upload_ratio is None else round(self.upload_ratio, 2)
+
+    @property
+    def rank(self) -> tuple[object, ...]:
+        """Sort key: sufficient ones first, then inconclusive ones; by price; then by what leaks, then by name."""
+        leak = self.strongest.psnr if self.strongest else -math.inf
+        return ("yes", "inconclusive", "no").index(self.sufficient), self.price, leak, self.name
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One sentence, and every defence with its reason, those that are enough first and the cheapest first."""
+    """What to do in a sentence, what it costs, and every defence with its reason in the order of `Option.rank`."""
 
     headline: str
     options: tuple[Option, ...]
     chosen: Option | None = None
     notes: tuple[str, ...] = ()
+    detail: str = ""
+
+    @property
+    def words(self) -> str:
+        """Headline and detail."""
+        return " ".join(filter(None, (self.headline, self.detail)))
 
 
 def advise(summary: Summary) -> Advice:
@@ -54,13 +94,11 @@ def advise(summary: Summary) -> Advice:
     cells, costs = summary.cells, summary.defences
     rows = [row for row in by_defence(cells, costs) if row.name != NO_DEFENCE]
     leaking = _leaking(cells, summary.threshold_psnr)
-    options = sorted(
-        (_option(row, leaking=leaking, summary=summary) for row in rows),
-        key=lambda option: (not option.enough, option.price),
-    )
+    options = sorted((_option(row, leaking=leaking, summary=summary) for row in rows), key=lambda option: option.rank)
     chosen = options[0] if options and options[0].enough else None
-    headline, chosen = _headline(summary, chosen, tested=len(options), leaks=bool(leaking))
-    return Advice(headline, tuple(options), chosen, tuple(_notes(costs)))
+    headline, chosen = _headline(summary, chosen, options=options, leaks=bool(leaking))
+    detail = "" if chosen is None else _detail(chosen, options, noun=noun_of(cells))
+    return Advice(headline, tuple(options), chosen, tuple(_notes(costs)), detail)
 
 
 def setting(cell: CellRecord) -> Setting:
@@ -68,69 +106,74 @@ def setting(cell: CellRecord) -> Setting:
     return cell.model, cell.data, cell.scenario, cell.batch_size, str(cell.local)
 
 
-def chance_words(cost: DefenceCost) -> str:
-    """Say that an accuracy is that of guessing; empty where it is better."""
-    if not cost.at_chance or cost.accuracy is None:
-        return ""
-    among = "" if cost.classes is None else f" among {cost.classes} classes"
-    level = "" if cost.chance is None else f" ({100 * cost.chance:.0f} %)"
-    return f"{100 * cost.accuracy:.1f} % is what guessing{among} gets{level}"
-
-
-def _leaking(cells: Sequence[CellRecord], threshold: float) -> dict[Setting, CellRecord]:
-    """The settings in which something came back above the gate without a defence, with a cell that shows it."""
-    found: dict[Setting, CellRecord] = {}
+def _leaking(cells: Sequence[CellRecord], threshold: float) -> dict[Setting, list[CellRecord]]:
+    """The settings in which something came back above the gate without a defence, with the cells that show it."""
+    found: dict[Setting, list[CellRecord]] = {}
     for cell in cells:
         if cell.defence == NO_DEFENCE and group([cell]).above(threshold):
-            found.setdefault(setting(cell), cell)
+            found.setdefault(setting(cell), []).append(cell)
     return found
 
 
-def _option(row: DefenceEvidence, *, leaking: dict[Setting, CellRecord], summary: Summary) -> Option:
+def _option(row: DefenceEvidence, *, leaking: dict[Setting, list[CellRecord]], summary: Summary) -> Option:
     paid = [cost for cost in summary.defences if cost.name == row.name]
-    why = _why_not(row, leaking=leaking, summary=summary)
+    sufficient, why = _judge(row, leaking=leaking, summary=summary)
     told = f"worst {decibel(row.both.worst_psnr)}, grade {row.grade}" if row.both.worst else "sealed: nothing to read"
     return Option(
         name=row.name,
-        enough=not why,
+        sufficient=sufficient,
         why=why or told,
         accuracy_drop=row.accuracy_drop,
         time_ratio=max((cost.step_time_ratio for cost in paid if cost.step_time_ratio is not None), default=None),
         upload_ratio=max((cost.upload_ratio for cost in paid if cost.upload_ratio is not None), default=None),
         note="; ".join(dict.fromkeys(filter(None, map(chance_words, paid)))),
+        strongest=max(row.both.examples, key=lambda example: example.psnr, default=None),
     )
 
 
-def _why_not(row: DefenceEvidence, *, leaking: dict[Setting, CellRecord], summary: Summary) -> str:
-    """Why a defence cannot be recommended; empty where it can."""
+def _judge(
+    row: DefenceEvidence, *, leaking: dict[Setting, list[CellRecord]], summary: Summary
+) -> tuple[Sufficient, str]:
+    """Whether a defence is enough, and why it cannot be recommended where it cannot."""
     threshold = summary.threshold_psnr
     for who, mine in (("one who knows it", row.adaptive), ("an attacker unaware of it", row.naive)):
         if mine.above(threshold):
             highest = max(example.psnr for example in mine.examples)
-            return f"{who} still gets {decibel(highest)}, above the gate of {threshold:g} dB"
+            return "no", f"{who} still gets {decibel(highest)}, above the gate of {threshold:g} dB"
     if row.training_diverged:
-        return "training diverged with it"
+        return "no", "training diverged with it"
     if row.at_chance:
-        return "with it the network is no better than chance"
+        return "no", "with it the network is no better than chance"
     if row.both.is_sealed:
-        return ""
+        return "yes", ""
     if not row.adaptive.statuses:
-        return "not tested against an attacker who knows it"
+        return "inconclusive", "not tested against an attacker who knows it"
     if not row.both.is_trusted or not row.adaptive.is_trusted:
-        return f"only {row.both.ok} of {plural(row.both.attackable, 'attack')} on it gave evidence"
-    return _uncovered(row.name, leaking=leaking, cells=summary.cells)
+        return "inconclusive", f"only {row.both.ok} of {plural(row.both.attackable, 'attack')} on it gave evidence"
+    why = _uncovered(row.name, leaking=leaking, cells=summary.cells)
+    return "inconclusive" if why else "yes", why
 
 
-def _uncovered(name: str, *, leaking: dict[Setting, CellRecord], cells: Sequence[CellRecord]) -> str:
-    shown = {setting(cell) for cell in cells if cell.defence == name and cell.adaptive and is_evidence(cell)}
-    missing = [cell for key, cell in leaking.items() if key not in shown]
-    if not missing:
-        return ""
-    first = missing[0]
-    return f"no evidence from an attacker who knows it for {first.model} on {first.data}, which leaks without a defence"
+def _uncovered(name: str, *, leaking: dict[Setting, list[CellRecord]], cells: Sequence[CellRecord]) -> str:
+    """Where something leaks without a defence, which of the attacks that show it says nothing of this one."""
+    knowing = [cell for cell in cells if cell.defence == name and cell.adaptive]
+    for key, leaks in leaking.items():
+        here = [cell for cell in knowing if setting(cell) == key]
+        first, where = leaks[0], "which leaks without a defence"
+        if not any(map(is_evidence, here)):
+            return f"no evidence from an attacker who knows it for {first.model} on {first.data}, {where}"
+        for attack in dict.fromkeys(cell.attack for cell in leaks):
+            tried = [cell for cell in here if cell.attack == attack]
+            # One that cannot be run under the defence at all was refused, and is no open question.
+            attackable = [cell for cell in tried if cell.status not in NOT_ATTACKABLE]
+            if not tried or (attackable and not any(map(is_evidence, attackable))):
+                return f"no evidence from {attack} that knows it for {first.model} on {first.data}, {where}"
+    return ""
 
 
-def _headline(summary: Summary, chosen: Option | None, *, tested: int, leaks: bool) -> tuple[str, Option | None]:
+def _headline(
+    summary: Summary, chosen: Option | None, *, options: Sequence[Option], leaks: bool
+) -> tuple[str, Option | None]:
     threshold = f"{summary.threshold_psnr:g} dB"
     decided = gate(summary.cells, summary.threshold_psnr, self_check=summary.self_check)
     if summary.self_check is not None and not summary.self_check.passed:
@@ -146,16 +189,53 @@ def _headline(summary: Summary, chosen: Option | None, *, tested: int, leaks: bo
         if decided.status == "inconclusive":
             return "Run the attacks that gave no evidence again before choosing a defence.", None
         return f"Nothing came back above {threshold} without a defence; against these attackers none is needed.", None
-    if not tested:
+    if not options:
         return "Updates leak and no defence was tested. Run the audit again with --defence.", None
     if chosen is None:
+        return _none_suffices(options), None
+    if chosen.accuracy_drop is None:
         return (
-            f"None of the {plural(tested, 'defence')} tested is sufficient. Test stronger settings or others, "
-            "or do not share these updates."
-            if tested > 1
-            else "The only defence tested is not sufficient. Test stronger settings or others, or do not share updates."
-        ), None
+            f"Switch on {chosen.name}: it keeps every example below {threshold}; its accuracy was not measured.",
+            chosen,
+        )
     return f"Switch on {chosen.name}: the cheapest of those tested that keep every example below {threshold}.", chosen
+
+
+def _none_suffices(options: Sequence[Option]) -> str:
+    open_ones = [option.name for option in options if option.sufficient == "inconclusive"]
+    if open_ones:
+        more = f" and {len(open_ones) - _NAMED} more" if len(open_ones) > _NAMED else ""
+        rest = ", and no other is sufficient" if len(open_ones) < len(options) else ""
+        return (
+            f"No defence can be recommended: inconclusive for {', '.join(open_ones[:_NAMED])}{more}{rest}. "
+            "Run what gave no evidence again, with an attacker who knows the defence."
+        )
+    if len(options) == 1:
+        return "The only defence tested is not sufficient. Test stronger settings or others, or do not share updates."
+    return (
+        f"None of the {plural(len(options), 'defence')} tested is sufficient. Test stronger settings or others, "
+        "or do not share these updates."
+    )
+
+
+def _detail(chosen: Option, options: Sequence[Option], *, noun: str) -> str:
+    """What the chosen defence costs and leaks, and which others might have been chosen."""
+    costs = [
+        "" if chosen.accuracy_drop is None else f"{100 * chosen.accuracy_drop:.1f} points of accuracy",
+        "" if chosen.time_ratio is None else f"{chosen.time_ratio:.1f} × the time of a client step",
+        "" if chosen.upload_ratio is None else f"{chosen.upload_ratio:.2f} × the upload",
+    ]
+    found = [f"It costs {', '.join(filter(None, costs))}."] if any(costs) else []
+    if example := chosen.strongest:
+        who = "knowing it" if example.cell.adaptive else "unaware of it"
+        found.append(f"The most that came back of any {noun}: {decibel(example.psnr)}, by {example.cell.attack} {who}.")
+    equal = [option.name for option in options if option.enough and option != chosen and option.price == chosen.price]
+    if equal:
+        found.append(f"Equally cheap, and leaking no less: {', '.join(equal[:_NAMED])}.")
+    cheaper = [option.name for option in options if option.sufficient == "inconclusive" and option.price < chosen.price]
+    if cheaper:
+        found.append(f"Cheaper, but inconclusive: {', '.join(cheaper[:_NAMED])}.")
+    return " ".join(found)
 
 
 def _notes(costs: Sequence[DefenceCost]) -> list[str]:

@@ -18,11 +18,11 @@ from markupsafe import Markup
 from leakscope.errors import BadInputError
 from leakscope.files import write_atomic
 from leakscope.regular_files import read_file
+from leakscope.report.costs import chance_words
 from leakscope.report.gallery import CellImages, Gallery, Images, build_gallery
 from leakscope.report.grades import mark
 from leakscope.report.guarantees import guarantee_words
 from leakscope.report.nouns import reword
-from leakscope.report.remedies import chance_words
 from leakscope.report.schema import Summary, parse_summary
 from leakscope.report.spreadsheet import to_csv
 from leakscope.report.statuses import status_mark, status_meaning

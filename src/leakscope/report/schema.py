@@ -145,10 +145,15 @@ class GuaranteeRecord(Document):
 
 
 class TrainingFindings(Document):
-    """What a short training under a defence came to: what a worker writes of an accuracy cell."""
+    """What a short training under a defence came to: what a worker writes of an accuracy cell.
+
+    `accuracy` is the mean of `accuracies`, one per seed, and `ci` its interval: over the test examples, and over the
+    seeds where there are several. `guesses` tells that the accuracy cannot be told from guessing.
+    """
 
     accuracy: float
     ci: tuple[float, float]
+    accuracies: list[float] = []
     final_loss: Number = None
     nonzero_fraction: float = 1.0
     bytes_sent: Number = None
@@ -159,16 +164,20 @@ class TrainingFindings(Document):
     chance: Number = None
     guarantee: GuaranteeRecord | None = None
     guarantee_of_one: GuaranteeRecord | None = None
+    guesses: bool | None = None
 
     @property
     def at_chance(self) -> bool:
-        """Whether the interval of the accuracy reaches down to naming the most frequent class always."""
+        """Whether the accuracy could be that of naming the most frequent class always."""
+        if self.guesses is not None:
+            return self.guesses
         return self.chance is not None and self.ci[0] <= self.chance
 
 
 class DefenceCost(Document):
     """What a defence does to accuracy, time and traffic.
 
+    `accuracy` is the mean of `accuracies`, one per seed, and `ci` its interval over test examples and seeds.
     `chance` is the accuracy of always naming the most frequent of `classes`. `at_chance` tells that the interval of the
     accuracy reaches down to it: such a network has learnt nothing, and what it does not leak is no merit of a defence.
     Its times differ from run to run: they are written among `Summary.timings`, under `key`, and found there again.
@@ -183,6 +192,7 @@ class DefenceCost(Document):
     data: Text = ""
     accuracy: Number = None
     ci: list[Number] | None = None
+    accuracies: list[float] = []
     accuracy_drop: Number = None
     step_time_ratio: Number = Field(default=None, exclude=True)
     step_time_spread: list[Number] | None = Field(default=None, exclude=True)

@@ -111,8 +111,19 @@ def frame(x: Axis, y: Axis) -> Markup:
 
 def polyline(points: Sequence[Point], x: Axis, y: Axis, *, series: int) -> Markup:
     """One line; colour and dash pattern follow from `series`, so colour is never alone."""
-    path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
-    return tag("polyline", points=path, class_=f"line {series_class(series)}")
+    return path(points, x, y, style=f"line {series_class(series)}")
+
+
+def path(points: Sequence[Point], x: Axis, y: Axis, *, style: str) -> Markup:
+    """One line in a style of its own."""
+    return tag("polyline", points=" ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points), class_=style)
+
+
+def level(value: float, y: Axis, *, label: str) -> Markup:
+    """A horizontal mark with a name at its right end."""
+    at = y(value)
+    text = tag("text", label, x=WIDTH - RIGHT - 2, y=f"{at - 5:.1f}", class_="note end")
+    return join([tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=f"{at:.1f}", y2=f"{at:.1f}", class_="rule"), text])
 
 
 def rule(value: float, x: Axis, *, label: str) -> Markup:

@@ -20,13 +20,14 @@ from leakscope.report.evidence import (
     group,
     is_evidence,
 )
-from leakscope.report.figures import convergence, success, tradeoff
+from leakscope.report.figures import convergence, success
 from leakscope.report.glossary import GLOSSARY
 from leakscope.report.grades import ASSUMED_BASELINE_DB, GRADES, NO_GAIN_DB
 from leakscope.report.matrix import lay_out, matrices
 from leakscope.report.nouns import is_picture, noun_of, reword
 from leakscope.report.remedies import advise
 from leakscope.report.schema import CellRecord, FitRecord, Summary
+from leakscope.report.tradeoff import tradeoffs
 from leakscope.report.verdict import verdict
 from leakscope.report.words import decibel
 
@@ -103,7 +104,7 @@ def page_context(summary: Summary) -> dict[str, Any]:
         "diagnoses": diagnoses(rows),
         "convergence": convergence(cells),
         "success": success(cells, summary.threshold_psnr),
-        "tradeoff": tradeoff(cells, costs),
+        "tradeoffs": tradeoffs(cells, costs, summary.threshold_psnr),
         "config": _clip(json.dumps(summary.config, indent=2, ensure_ascii=False, default=str)),
         "papers": _papers(summary),
         "grades": [(grade, reword(grade.meaning, noun)) for grade in GRADES],

@@ -51,7 +51,7 @@ NOT_COMPUTING = (
 )
 # In a folder above, yet every record goes through it.
 COMPUTING = ("report/schema.py",)
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parent
 
 
 @cache

@@ -1,0 +1,202 @@
+"""Wrong formulas in what a defence costs and in what is recommended: training, seeds, Pareto front, advice."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_TRIALS = ("federated/test_trials.py",)
+_PARETO = ("report/test_pareto.py",)
+_ADVICE = ("report/test_remedies.py",)
+
+MUTANTS = (
+    Mutant(
+        "the server takes the mean change off",
+        "federated/rounds.py",
+        "parameters[name].add_(change.to(parameters[name]))",
+        "parameters[name].sub_(change.to(parameters[name]))",
+        _TRIALS,
+    ),
+    Mutant(
+        "the server adds the changes of all clients up",
+        "federated/rounds.py",
+        "parameters[name].add_(change.to(parameters[name]))",
+        "parameters[name].add_(len(updates) * change.to(parameters[name]))",
+        _TRIALS,
+    ),
+    Mutant(
+        "every client weighs the same",
+        "federated/training.py",
+        "weights = [float(len(batch)) for batch in batches]",
+        "weights = [1.0 for batch in batches]",
+        _TRIALS,
+    ),
+    Mutant(
+        "private parameters climb",
+        "federated/memory.py",
+        "self.private[name] - self.lr * self._velocity[name]",
+        "self.private[name] + self.lr * self._velocity[name]",
+        _TRIALS,
+    ),
+    Mutant(
+        "private parameters without momentum",
+        "federated/memory.py",
+        "value.clone() if old is None else self.momentum * old + value",
+        "value.clone()",
+        _TRIALS,
+    ),
+    Mutant(
+        "private changes are forgotten",
+        "federated/memory.py",
+        "self.private[name] = self.private[name] + value",
+        "self.private[name] = self.private[name] + 0 * value",
+        _TRIALS,
+    ),
+    Mutant(
+        "all clients start with the same private parameters",
+        "federated/memory.py",
+        'child_seed(seed, "private", client)',
+        "seed",
+        _TRIALS,
+    ),
+    Mutant(
+        "accuracy of the first client alone",
+        "federated/training.py",
+        "own = memories if network.private else memories[:1]",
+        "own = memories[:1]",
+        _TRIALS,
+    ),
+    Mutant(
+        "interval of one seed instead of the mean",
+        "federated/utility.py",
+        "* stdev(accuracies) / math.sqrt(count)",
+        "* stdev(accuracies)",
+        _TRIALS,
+    ),
+    Mutant(
+        "normal instead of Student's interval",
+        "federated/utility.py",
+        "_student(count - 1, confidence)",
+        "_student(10**6, confidence)",
+        _TRIALS,
+    ),
+    Mutant(
+        "interval blind to the test examples",
+        "federated/utility.py",
+        "mean - math.hypot(half, mean - low)",
+        "mean - half",
+        _TRIALS,
+    ),
+    Mutant(
+        "half widths added up",
+        "federated/utility.py",
+        "mean + math.hypot(half, high - mean)",
+        "mean + half + high - mean",
+        _TRIALS,
+    ),
+    Mutant(
+        "chance by the interval over seeds",
+        "federated/trials.py",
+        "wilson_of_share(self.accuracy, self.tested)[0] <= self.chance",
+        "self.interval[0] <= self.chance",
+        _TRIALS,
+    ),
+    Mutant(
+        "the key leaves the weights out",
+        "federated/cache.py",
+        '_hash(model.state_dict())],\n        "data": [digest(train), digest(test)],',
+        '""],\n        "data": [digest(train), digest(test)],',
+        _TRIALS,
+        survives="what a client sends of the first examples is in the key too, and depends on the weights",
+    ),
+    Mutant(
+        "the key leaves the test examples out",
+        "federated/cache.py",
+        "[digest(train), digest(test)]",
+        "[digest(train), digest(train)]",
+        _TRIALS,
+    ),
+    Mutant(
+        "a place beats its equal",
+        "report/pareto.py",
+        "return nowhere_worse and (self.accuracy > other.accuracy or self.leakage < other.leakage)",
+        "return nowhere_worse",
+        _PARETO,
+    ),
+    Mutant(
+        "more leakage beats less",
+        "report/pareto.py",
+        "self.leakage <= other.leakage\n",
+        "self.leakage >= other.leakage\n",
+        _PARETO,
+    ),
+    Mutant(
+        "better in one is enough to beat",
+        "report/pareto.py",
+        "self.accuracy >= other.accuracy and self.leakage <= other.leakage",
+        "self.accuracy >= other.accuracy or self.leakage <= other.leakage",
+        _PARETO,
+    ),
+    Mutant(
+        "unproven defences on the front",
+        "report/pareto.py",
+        "row.both.is_trusted and (row.name == NO_DEFENCE or row.adaptive.is_trusted)",
+        "row.both.is_trusted",
+        _PARETO,
+    ),
+    Mutant(
+        "leakage of the mildest example",
+        "report/pareto.py",
+        "leakage=max(example.psnr for example in row.both.examples)",
+        "leakage=min(example.psnr for example in row.both.examples)",
+        _PARETO,
+    ),
+    Mutant(
+        "the dearest is recommended",
+        "report/remedies.py",
+        "index(self.sufficient), self.price, leak, self.name",
+        "index(self.sufficient), tuple(-cost for cost in self.price), leak, self.name",
+        _ADVICE,
+    ),
+    Mutant(
+        "time before accuracy",
+        "report/remedies.py",
+        "return drop, time, math.inf if self.upload_ratio",
+        "return time, drop, math.inf if self.upload_ratio",
+        _ADVICE,
+    ),
+    Mutant(
+        "only the unaware attacker counts",
+        "report/remedies.py",
+        'for who, mine in (("one who knows it", row.adaptive), ("an attacker unaware of it", row.naive)):',
+        'for who, mine in (("an attacker unaware of it", row.naive),):',
+        _ADVICE,
+    ),
+    Mutant(
+        "recommended without an attacker who knows",
+        "report/remedies.py",
+        '    if not row.adaptive.statuses:\n        return "inconclusive", ',
+        '    if not row.adaptive.statuses:\n        return "yes", ',
+        _ADVICE,
+    ),
+    Mutant(
+        "broken attacks recommend",
+        "report/remedies.py",
+        "if not row.both.is_trusted or not row.adaptive.is_trusted:",
+        "if not row.both.statuses:",
+        _ADVICE,
+    ),
+    Mutant(
+        "a network at chance is recommended",
+        "report/remedies.py",
+        '    if row.at_chance:\n        return "no",',
+        '    if row.at_chance:\n        return "yes",',
+        _ADVICE,
+    ),
+    Mutant(
+        "the attack that leaks need not have been tried",
+        "report/remedies.py",
+        "if not tried or (attackable and not any(map(is_evidence, attackable))):",
+        "if not here:",
+        _ADVICE,
+    ),
+)
