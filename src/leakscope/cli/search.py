@@ -31,6 +31,9 @@ def search(
     out: Path = typer.Option(Path("runs/search"), help="Directory of the search; the same command continues it."),
     candidates: int = typer.Option(1_500, help="Policies to draw or propose; equal ones are scored once."),
     mode: str = typer.Option("race", help="race, exhaustive, or tpe and nsga2 (Optuna proposes)."),
+    policy: list[str] | None = typer.Option(
+        None, help="A policy that takes part besides, e.g. 3-1-7; may be given several times."
+    ),
     images: int = typer.Option(100, help="Pictures of the full privacy score."),
     first: int | None = typer.Option(
         None, help="Pictures that all candidates are shown (default 3; a quarter of all in tpe and nsga2)."
@@ -67,7 +70,7 @@ def search(
     if correlate < 0 or 0 < correlate < 4:
         raise UsageError(f"--correlate must be 0, or at least 4 policies for an interval, got {correlate}")
     check_workers(workers)
-    settings = SearchSettings(candidates, mode, top, threshold, first, seed)  # type: ignore[arg-type]
+    settings = SearchSettings(candidates, mode, top, threshold, first, seed, tuple(policy or ()))  # type: ignore[arg-type]
     subject = SearchSubject(data, model, images, size, normalise, weights, epochs, scores, seed)  # type: ignore[arg-type]
     use_run_folder(out)
     found = _run(subject, settings, out, noise=noise, correlate=correlate, workers=workers, quiet=quiet)
@@ -128,7 +131,8 @@ def show(found: dict[str, Any]) -> list[str]:
     drawn = found["candidates"]
     lines = [
         f"{drawn['different']} different policies of {drawn['drawn']}, {found['mode']}, {found['scores']} scores; "
-        f"{len(found['rejected'])} rejected by the accuracy score (threshold {found['threshold']:.4g})",
+        f"{len(found['rejected'])} rejected by the accuracy score (threshold {found['threshold']:.4g}, "
+        f"pictures left alone {found['unchanged']:.4g})",
         "rounds: " + ", ".join(f"{rung['candidates']} on {rung['pictures']} pictures" for rung in found["rounds"]),
         "",
         f"{'policy':<12}{'S_pri':>8}{'±':>8}{'S_acc':>10}  does",

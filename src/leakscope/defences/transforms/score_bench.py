@@ -76,7 +76,9 @@ class ScoreBench:
     def identity(self) -> dict[str, Any]:
         """What scores depend on, beside policy and picture."""
         digest = hashlib.sha256()
-        for value in (self.pictures.inputs, self.pictures.targets, *self.batches, *self.weights.values()):
+        # A file gives tensors back in another order.
+        state = [self.weights[name] for name in sorted(self.weights)]
+        for value in (self.pictures.inputs, self.pictures.targets, *self.batches, *state):
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
         return {
             "network": self.network.name,

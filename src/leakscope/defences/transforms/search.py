@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from leakscope.counts import check_count
 from leakscope.defences.transforms import accuracy_score, optuna_search
 from leakscope.defences.transforms.accuracy_score import is_accepted
-from leakscope.defences.transforms.candidates import MOST_CANDIDATES, draw_candidates
+from leakscope.defences.transforms.candidates import MOST_CANDIDATES, draw_candidates, policy_of
 from leakscope.defences.transforms.privacy_score import Variant
 from leakscope.defences.transforms.race import RaceResult, plan_rungs, race
 from leakscope.defences.transforms.score_bench import PRIVACY
@@ -22,6 +22,7 @@ Mode = Literal["race", "exhaustive", "tpe", "nsga2"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 # Pictures that all candidates of a race are shown. Fewer is faster and loses more: see benchmarks/policy_race.py.
 FIRST = 3
+IDENTITY = policy_of([])
 # As −85 is to the 63.4 pictures of its batch.
 _PAPER_THRESHOLD = 85 / 63.4
 
@@ -37,6 +38,7 @@ class SearchSettings:
         threshold: S_acc that a policy must reach; −85 as released, 1.34 (from below) for the papers' formula.
         first: pictures of the first round; 3 in a race, a quarter of all where Optuna would learn them by heart.
         seed: of the candidates.
+        also: policies that take part besides, such as published ones.
     """
 
     candidates: int = 1_500
@@ -45,8 +47,11 @@ class SearchSettings:
     threshold: float | None = None
     first: int | None = None
     seed: int = 0
+    also: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for policy in self.also:
+            Policy.parse(policy)
         check_count(self.candidates, "candidates", most=MOST_CANDIDATES)
         check_count(self.top, "top", most=MOST_CANDIDATES)
         if self.first is not None:
@@ -94,12 +99,14 @@ class SearchResult:
         best: the policies of lowest S_pri among those that leave enough accuracy, best first.
         candidates: the different policies that were looked at.
         race: how they were sorted out.
+        unchanged: S_acc of pictures that are left alone.
         front: of a search on both scores, the policies that none beats in both, with the scores of the first round.
     """
 
     best: tuple[Scored, ...]
     candidates: tuple[Policy, ...]
     race: RaceResult
+    unchanged: float
     front: tuple[tuple[Policy, float, float], ...] = ()
 
 
@@ -112,17 +119,20 @@ def search(book: ScoreBook, settings: SearchSettings) -> SearchResult:
     def accept(policies: Sequence[Policy]) -> dict[Policy, bool]:
         return {one: is_accepted(score, limit, variant) for one, score in book.accuracy(policies).items()}
 
-    policies = _find_candidates(book, settings, first=first)
+    named = [Policy.parse(policy).canonical() for policy in settings.also]
+    policies = list(dict.fromkeys([*named, *_find_candidates(book, settings, first=first)]))
     rungs = plan_rungs(len(policies), pictures=pictures, first=first, finalists=settings.top)
     # Optuna has had all of them on the first pictures already.
     proposed = settings.mode in ("tpe", "nsga2")
     before = [first if proposed else 0, *(rung.pictures for rung in rungs)]
     book.planned += sum(rung.candidates * (rung.pictures - shown) for rung, shown in zip(rungs, before, strict=False))
     book.planned += 0 if proposed else (rungs[1:] or rungs)[0].candidates * len(bench.batches)
+    book.planned += len(bench.batches)
     found = race(policies, measure=book.privacy, accept=accept, pictures=pictures, first=first, finalists=settings.top)
     front = _front(book, policies, first) if settings.mode == "nsga2" else ()
     best = tuple(_describe(book, policy, score) for policy, score in found.ranking)
-    return SearchResult(best, tuple(policies), found, front)
+    unchanged = book.accuracy([IDENTITY])[IDENTITY]
+    return SearchResult(best, tuple(policies), found, unchanged, front)
 
 
 def _find_candidates(book: ScoreBook, settings: SearchSettings, *, first: int) -> list[Policy]:

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from statistics import NormalDist, fmean, variance
 from typing import Any
 
+from leakscope.defences.transforms.accuracy_score import is_accepted
 from leakscope.defences.transforms.score_bench import ACCURACY, PRIVACY, ScoreBench
 from leakscope.defences.transforms.score_book import ScoreBook
 from leakscope.defences.transforms.score_store import Key
 from leakscope.defences.transforms.search import SearchResult, SearchSettings
 from leakscope.errors import UsageError
-from leakscope.operations.library import LIBRARY
 from leakscope.operations.policy import Policy
 
 # Entries of the library that are one function, and how many there are: scored apart they differ by chance.
@@ -123,6 +123,7 @@ def describe(
         "seed": settings.seed,
         "candidates": {"drawn": settings.candidates, "different": len(result.candidates)},
         "threshold": settings.limit(bench.variant),
+        "unchanged": result.unchanged,
         "rejected": [str(policy) for policy in result.race.rejected],
         "rounds": [asdict(rung) for rung in result.race.rungs],
         "best": [
@@ -147,18 +148,20 @@ def describe(
 
 def in_words(policy: Policy) -> str:
     """What a policy does, in order."""
-    words = ["nothing" if LIBRARY[index].is_identity else LIBRARY[index].name for index in policy.parts[0]]
-    return ", ".join(words)
+    parts = [["nothing" if entry.is_identity else entry.name for entry in part] for part in policy.entries]
+    return " or ".join(", ".join(part) for part in parts)
 
 
 def _notes(result: SearchResult, settings: SearchSettings, bench: ScoreBench, noise: NoiseFloor | None) -> list[str]:
-    rows = fmean(len(batch) for batch in bench.batches)
+    rows, limit = fmean(len(batch) for batch in bench.batches), settings.limit(bench.variant)
     found = []
-    if bench.variant == "released" and settings.threshold is None and rows < 40:
+    if settings.threshold is None and not 40 <= rows <= 90:
         found.append(
-            f"the threshold of {settings.limit(bench.variant):g} was made for batches of about 63 pictures; here they "
-            f"have {rows:.3g}, none scores above {-rows:.3g}, and it rejects next to nothing: set --threshold"
+            f"the usual threshold was made for a ResNet and batches of about 63 pictures; here they have {rows:.3g}, "
+            f"and pictures left alone score {result.unchanged:.4g}: choose --threshold by that"
         )
+    if not is_accepted(result.unchanged, limit, bench.variant):
+        found.append(f"pictures left alone score {result.unchanged:.4g} and would be rejected: set another --threshold")
     if len(result.best) < settings.top:
         found.append(f"only {len(result.best)} of the {settings.top} policies wanted were found")
     if noise is not None and len(result.best) > 1:

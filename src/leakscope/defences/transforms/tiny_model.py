@@ -76,4 +76,4 @@ def _step(model: nn.Module, optimiser: torch.optim.Optimizer, batch: Batch) -> f
     loss = functional.cross_entropy(check_output(model(batch.inputs)), batch.targets)
     loss.backward()
     optimiser.step()
-    return float(loss)
+    return float(loss.detach())
