@@ -5,14 +5,15 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from scipy import stats
 
-from leakscope.defences.transforms import optuna_search, score_book
+from leakscope.defences.transforms import optuna_search
 from leakscope.defences.transforms.candidates import draw_candidates, policy_of
 from leakscope.defences.transforms.policy import Policy
 from leakscope.defences.transforms.race import Rung, plan_rungs, race
@@ -26,7 +27,7 @@ from leakscope.defences.transforms.score_bench import (
     score_positions,
 )
 from leakscope.defences.transforms.score_book import ScoreBook
-from leakscope.defences.transforms.score_pool import open_pool
+from leakscope.defences.transforms.score_pool import ScorePool, open_pool
 from leakscope.defences.transforms.score_store import FILE, Key, open_store
 from leakscope.defences.transforms.search import SearchSettings, search
 from leakscope.defences.transforms.search_report import describe, diversity, in_words, noise_floor, pearson
@@ -164,10 +165,14 @@ def test_scores_are_stored_row_by_row_and_never_computed_again(bench, tmp_path, 
     with opened(bench, tmp_path) as book:
         first = book.privacy(policies, 3)
         accuracy = book.accuracy(policies[:2])
-    with sqlite3.connect(tmp_path / FILE) as connection:
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         rows = connection.execute("SELECT kind, policy, draw, place FROM score").fetchall()
     assert len(rows) == 4 * 3 + 2 * 2
-    monkeypatch.setattr(score_book, "measure_key", lambda *_: pytest.fail("computed again"))
+
+    def refuse(_pool: object, _work: object, tasks: Sequence[Key], **_: object) -> None:
+        assert not tasks, "computed again"
+
+    monkeypatch.setattr(ScorePool, "run", refuse)
     with opened(bench, tmp_path) as book:
         assert book.privacy(policies, 3) == first
         assert book.accuracy(policies[:2]) == accuracy
@@ -184,13 +189,14 @@ def test_other_draws_are_other_random_numbers_for_both_scores(bench):
 
 
 def test_a_store_is_of_one_search_and_one_process(bench, tmp_path):
-    with open_store(tmp_path, {"seed": 0}), pytest.raises(UsageError, match="being searched by another process"):
-        with open_store(tmp_path, {"seed": 0}):
-            pass
     with (
-        pytest.raises(UsageError, match="another search \\(seed 0 there, 1 here\\)"),
-        open_store(tmp_path, {"seed": 1}),
+        open_store(tmp_path, {"seed": 0}),
+        pytest.raises(UsageError, match="being searched by another process"),
+        open_store(tmp_path, {"seed": 0}),
     ):
+        pass
+    told = r"another search \(seed 0 there, 1 here\)"
+    with pytest.raises(UsageError, match=told), open_store(tmp_path, {"seed": 1}):
         pass
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / FILE).write_bytes(b"no database, but long enough to be looked at" * 40)
@@ -199,8 +205,6 @@ def test_a_store_is_of_one_search_and_one_process(bench, tmp_path):
 
 
 def test_the_identity_of_scores_does_not_depend_on_the_order_of_tensors(bench):
-    from dataclasses import replace
-
     turned = replace(bench, weights=dict(reversed(list(bench.weights.items()))))
     assert turned.identity() == bench.identity()
     other = {name: value + 1 for name, value in bench.weights.items()}
@@ -280,8 +284,8 @@ def test_diversity_counts_functions_and_what_two_policies_share():
 def test_the_network_of_the_search_learns_the_same_way_every_time():
     model = NetworkSource("mlp", (1, 6, 6), 4).build(0)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    batch = Batch(uniform((200, 1, 6, 6), generator(1)), torch.arange(200) % 4)
-    batch.inputs[torch.arange(200), 0, batch.targets] = 3.0
+    batch = Batch(0.2 * uniform((200, 1, 6, 6), generator(1)), torch.arange(200) % 4)
+    batch.inputs[torch.arange(200), 0, batch.targets] = 1.0
     losses: list[tuple[int, int, float]] = []
     found = train_tiny(model, batch, TinyTraining(8), watch=lambda *told: losses.append(told))
     assert [told[0] for told in losses] == list(range(1, 17))
