@@ -1,10 +1,10 @@
 """Does the race find what scoring everything finds? Overlap of the best, rank correlation and time ratio.
 
-    python benchmarks/policy_race.py [--data cifar10] [--model resnet20] [--candidates 60] [--images 40] [--first 1 2 3 4]
+    python benchmarks/policy_race.py [--data cifar10] [--model resnet20] [--candidates 60] [--images 40] [--first 2 3]
 
-All candidates are scored on all pictures once, one process, one thread; the time of every single score is kept. A race
-then needs some of these scores and not the others, so its time is the sum of what it needs: both are measured in the same
-run, and no race is favoured by a quiet moment of the machine.
+All candidates are scored on all pictures once, in one process of one thread; the time of every single score is kept. A
+race needs some of these scores and not the others, so its time is the sum of what it needs: both are measured in the
+same run, and no race is favoured by a quiet moment of the machine.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Timed:
         self.bench, self.known, self.used = bench, {} if known is None else known, set[Key]()
 
     def means(self, kind: str, policies: Sequence[Policy], places: int) -> dict[Policy, float]:
+        """Mean of each policy over the first `places`."""
         found = {}
         for policy in policies:
             keys = [Key(kind, str(policy), 0, place) for place in range(places)]
@@ -49,6 +50,7 @@ class Timed:
 
     @property
     def seconds(self) -> float:
+        """Processor time of all that was asked."""
         return sum(self.known[key][1] for key in self.used)
 
 
