@@ -70,8 +70,26 @@ def search(
     if correlate < 0 or 0 < correlate < 4:
         raise UsageError(f"--correlate must be 0, or at least 4 policies for an interval, got {correlate}")
     check_workers(workers)
-    settings = SearchSettings(candidates, mode, top, threshold, first, seed, tuple(policy or ()))  # type: ignore[arg-type]
-    subject = SearchSubject(data, model, images, size, normalise, weights, epochs, scores, seed)  # type: ignore[arg-type]
+    settings = SearchSettings(
+        candidates=candidates,
+        mode=mode,  # type: ignore[arg-type]
+        top=top,
+        threshold=threshold,
+        first=first,
+        seed=seed,
+        also=tuple(policy or ()),
+    )
+    subject = SearchSubject(
+        data=data,
+        model=model,
+        images=images,
+        size=size,
+        normalise=normalise,
+        weights=weights,
+        epochs=epochs,
+        variant=scores,  # type: ignore[arg-type]
+        seed=seed,
+    )
     use_run_folder(out)
     found = _run(subject, settings, out, noise=noise, correlate=correlate, workers=workers, quiet=quiet)
     text = json.dumps(found, indent=1)

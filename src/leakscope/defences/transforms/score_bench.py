@@ -17,6 +17,7 @@ from leakscope.errors import UsageError
 from leakscope.models import load_network
 from leakscope.types import Batch, Tensors
 from leakscope.user_code import is_code
+from leakscope.version import __version__
 
 PRIVACY, ACCURACY = "privacy", "accuracy"
 
@@ -86,6 +87,7 @@ class ScoreBench:
             "pictures": len(self.pictures.inputs),
             "scores": self.variant,
             "seed": self.seed,
+            "version": __version__,
             "content": digest.hexdigest()[:16],
         }
 
