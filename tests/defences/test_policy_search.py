@@ -287,14 +287,14 @@ def test_the_network_of_the_search_learns_the_same_way_every_time():
     batch = Batch(0.2 * uniform((200, 1, 6, 6), generator(1)), torch.arange(200) % 4)
     batch.inputs[torch.arange(200), 0, batch.targets] = 1.0
     losses: list[tuple[int, int, float]] = []
-    found = train_tiny(model, batch, TinyTraining(8), watch=lambda *told: losses.append(told))
-    assert [told[0] for told in losses] == list(range(1, 17))
-    assert losses[0][1] == 16
-    assert losses[-1][2] < 0.5 * losses[0][2]
-    again = train_tiny(model, batch, TinyTraining(8))
+    found = train_tiny(model, batch, TinyTraining(24), watch=lambda *told: losses.append(told))
+    assert [told[0] for told in losses] == list(range(1, 49))
+    assert losses[0][1] == 48
+    assert losses[-1][2] < 0.7 * losses[0][2]
+    again = train_tiny(model, batch, TinyTraining(24))
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in found.state_dict().items())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    other = train_tiny(model, batch, TinyTraining(8, seed=1))
+    other = train_tiny(model, batch, TinyTraining(24, seed=1))
     assert any(not torch.equal(value, other.state_dict()[name]) for name, value in found.state_dict().items())
     assert not found.training
     with pytest.raises(UsageError, match="epochs must be a whole number from 0"):
