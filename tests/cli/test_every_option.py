@@ -46,6 +46,16 @@ _USUAL: dict[str, dict[str, str]] = {
     "profile": {"--model": "mlp", "--data": "digits", "--attack": "fc-inversion", "--views": "only"},
     "compare": {"before": "summary.json", "after": "summary.json"},
     "report": {"directory": "nowhere"},
+    "search": {
+        "--data": "digits",
+        "--model": "mlp",
+        "--candidates": "1",
+        "--images": "1",
+        "--epochs": "0",
+        "--workers": "1",
+        "--no-noise": "",
+        "--out": "out",
+    },
     "prior train": {"--data": "digits", "--limit": "4", "--epochs": "1", "--out": "new.safetensors"},
     "prior show": {"prior": "p.safetensors", "--out": "out"},
 }

@@ -6,6 +6,8 @@ from mutants.mutant import Mutant
 
 _TRANSFORMS = ("defences/test_transforms.py",)
 _OPERATIONS = ("operations/test_eight_bit.py",)
+_SCORES = ("defences/test_policy_scores.py",)
+_SEARCH = ("defences/test_policy_search.py",)
 
 MUTANTS = (
     Mutant(
@@ -72,5 +74,82 @@ MUTANTS = (
         "+ 0.5 + (amounts * side)[:, None]).floor()",
         "+ 0.5 - (amounts * side)[:, None]).floor()",
         _OPERATIONS,
+    ),
+    Mutant(
+        "the papers' GradSim under the released name",
+        "defences/transforms/privacy_score.py",
+        'if variant == "paper":\n        return _cosines(dots.sum(1',
+        "if True:\n        return _cosines(dots.sum(1",
+        _SCORES,
+    ),
+    Mutant(
+        "a right sum instead of the left one",
+        "defences/transforms/privacy_score.py",
+        "return path[:-1].mean()",
+        "return path[1:].mean()",
+        _SCORES,
+    ),
+    Mutant(
+        "every point counts the same in the trapezoid rule",
+        "defences/transforms/privacy_score.py",
+        "return ((path[:-1] + path[1:]) / 2).mean()",
+        "return path.mean()",
+        _SCORES,
+    ),
+    Mutant(
+        "S_pri of the picture before the policy",
+        "defences/transforms/privacy_score.py",
+        "path = similarities(model, start, end,",
+        "path = similarities(model, start, picture[None],",
+        _SCORES,
+    ),
+    Mutant(
+        "dead tensors pull the mean down",
+        "defences/transforms/privacy_score.py",
+        "alive = squares[-1] > 0",
+        "alive = squares[-1] >= 0",
+        _SCORES,
+    ),
+    Mutant(
+        "S_acc with the papers' sign",
+        "defences/transforms/accuracy_score.py",
+        "else -terms.sum()",
+        "else terms.sum()",
+        _SCORES,
+    ),
+    Mutant(
+        "the papers' S_acc without 1/N",
+        "defences/transforms/accuracy_score.py",
+        "return terms.mean() if",
+        "return terms.sum() if",
+        _SCORES,
+    ),
+    Mutant(
+        "rows compared without taking their mean off",
+        "defences/transforms/accuracy_score.py",
+        "centred = rows.double() - rows.double().mean(1, keepdim=True)",
+        "centred = rows.double()",
+        _SCORES,
+    ),
+    Mutant(
+        "the race keeps the worse half",
+        "defences/transforms/race.py",
+        "key=lambda one: (scores[one], one))",
+        "key=lambda one: (-scores[one], one))",
+        _SEARCH,
+    ),
+    Mutant(
+        "the noise floor is that of one picture",
+        "defences/transforms/search_report.py",
+        "_pool(single) / math.sqrt(len(bench.pictures.inputs))",
+        "_pool(single)",
+        _SEARCH,
+    ),
+    Mutant(
+        "Fisher's interval of n instead of n − 3",
+        "defences/transforms/search_report.py",
+        "/ math.sqrt(count - 3)",
+        "/ math.sqrt(count)",
+        _SEARCH,
     ),
 )

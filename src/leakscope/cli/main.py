@@ -19,6 +19,7 @@ from leakscope.cli.listing import list_names
 from leakscope.cli.prior import app as prior
 from leakscope.cli.profile import profile
 from leakscope.cli.report import report
+from leakscope.cli.search import search
 from leakscope.cli.terminal import OutputError, echo, safe_streams
 from leakscope.errors import LeakscopeError, UsageError
 from leakscope.text import printable, printable_lines
@@ -46,6 +47,7 @@ app.command()(attack)
 app.command()(compare)
 app.command("list")(list_names)
 app.command()(profile)
+app.command()(search)
 app.command()(report)
 app.add_typer(prior)
 app.command()(doctor)
