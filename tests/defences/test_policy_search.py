@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -264,7 +265,7 @@ def test_pearson_and_its_interval_are_those_of_scipy():
     one, other = uniform((20,), generator(1)).double(), uniform((20,), generator(2)).double()
     other = other + one
     r, low, high = pearson(one.tolist(), other.tolist())
-    expected = stats.pearsonr(one.numpy(), other.numpy())
+    expected: Any = stats.pearsonr(one.numpy(), other.numpy())
     interval = expected.confidence_interval(0.95)
     assert (r, low, high) == pytest.approx((expected.statistic, interval.low, interval.high), abs=1e-9)
     assert pearson([1, 2, 3, 4], [-1, -2, -3, -4])[0] == pytest.approx(-1)

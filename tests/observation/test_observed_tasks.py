@@ -12,6 +12,7 @@ from torch.nn import functional
 from leakscope.client import replay_gradient
 from leakscope.defence import Hardened
 from leakscope.errors import BadInputError
+from leakscope.federated.memory import ClientMemory
 from leakscope.federated.training import _evaluate
 from leakscope.matching.labels import infer_labels
 from leakscope.observation.consistency import REVERSED
@@ -99,7 +100,8 @@ def test_a_model_that_returns_an_object_is_seen_like_the_one_inside():
         seen.model, dict(seen.model.named_parameters()), batch.inputs, batch.targets, loss=seen.loss, create_graph=False
     )
     assert torch.equal(again["inner.1.weight"], update.tensors["inner.1.weight"])
-    assert _evaluate(model, batch, loss=functional.cross_entropy, task=Classification())[0] in (0, 1)
+    whole = [ClientMemory()]
+    assert _evaluate(model, batch, loss=functional.cross_entropy, task=Classification(), memories=whole)[0] in (0, 1)
 
 
 class Remembers(nn.Module):
