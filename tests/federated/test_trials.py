@@ -293,7 +293,7 @@ def _own_loss(output: Tensor, targets: Tensor) -> Tensor:
         {"loss": _own_loss},
         {"freeze_batch_norm": True},
     ],
-    ids=str,
+    ids=lambda change: next(iter(change)),
 )
 def test_whatever_changes_the_result_changes_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change):
     def run(**options: Any) -> None:
