@@ -9,7 +9,7 @@ from report_summaries import cell, records, render, summary
 
 from leakscope.report import DefenceCost
 from leakscope.report.costs import accuracy_words
-from leakscope.report.pareto import Place, front, places
+from leakscope.report.pareto import DefencePlace, front, places
 from leakscope.report.tradeoff import tradeoffs
 
 
@@ -40,7 +40,7 @@ def standing(found):
 )
 def test_a_place_beats_what_is_nowhere_better(accuracy, leakage, beaten):
     def place(a, b):
-        return Place("x", a, (a, a), b, "B", "front")
+        return DefencePlace("x", a, (a, a), b, "B", "front")
 
     assert place(0.8, 15.0).beats(place(accuracy, leakage)) is beaten
 

@@ -65,7 +65,7 @@ def search(
     from leakscope.defences.transforms.search import SearchSettings
     from leakscope.defences.transforms.search_setup import SearchSubject
     from leakscope.errors import UsageError
-    from leakscope.files import write_atomic
+    from leakscope.files import private_folder, write_atomic
 
     if correlate < 0 or 0 < correlate < 4:
         raise UsageError(f"--correlate must be 0, or at least 4 policies for an interval, got {correlate}")
@@ -91,6 +91,7 @@ def search(
         seed=seed,
     )
     use_run_folder(out)
+    private_folder(out)
     found = _run(subject, settings, out, noise=noise, correlate=correlate, workers=workers, quiet=quiet)
     text = json.dumps(found, indent=1)
     table = "\n".join(show(found))

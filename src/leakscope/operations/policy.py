@@ -16,6 +16,7 @@ _EMPTY = f"{_HOW}; 28 leaves pictures alone"
 # Every shift may have gone either way: an attacker has to tell 2^k chains apart.
 _LONGEST = 6
 _WRITTEN = re.compile(r"[0-9][0-9\s+-]*")
+_MOST_DIGITS, _MOST_SHOWN = 9, 80
 
 
 @dataclass(frozen=True, order=True)
@@ -86,6 +87,7 @@ def _read_part(part: str, whole: object) -> tuple[int, ...]:
     if text.startswith("-"):
         raise UsageError(f"a negative number in the policy {str(whole)!r}; {_HOW}; leave an empty slot out")
     numbers = [number.strip() for number in text.split("-")]
-    if not all(number.isascii() and number.isdigit() for number in numbers):
-        raise UsageError(f"cannot read the policy {str(whole)!r}; {_HOW}")
+    # Longer ones are no number of an operation, and Python refuses to read thousands of digits.
+    if not all(number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS for number in numbers):
+        raise UsageError(f"cannot read the policy {str(whole)[:_MOST_SHOWN]!r}; {_HOW}")
     return tuple(int(number) for number in numbers)

@@ -20,7 +20,7 @@ _BEATABLE = ("front", "inconclusive")
 
 
 @dataclass(frozen=True)
-class Place:
+class DefencePlace:
     """One defence of one network and data set, between accuracy and leakage."""
 
     name: str
@@ -30,13 +30,13 @@ class Place:
     grade: str
     standing: Standing
 
-    def beats(self, other: Place) -> bool:
+    def beats(self, other: DefencePlace) -> bool:
         """Whether this one is nowhere worse than `other` and somewhere better."""
         nowhere_worse = self.accuracy >= other.accuracy and self.leakage <= other.leakage
         return nowhere_worse and (self.accuracy > other.accuracy or self.leakage < other.leakage)
 
 
-def places(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> list[Place]:
+def places(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> list[DefencePlace]:
     """Every defence of one network and data set whose accuracy and leakage are known, in order of first appearance."""
     paid = {cost.name: cost for cost in costs if cost.accuracy is not None and not cost.diverged}
     found = [
@@ -53,19 +53,19 @@ def places(cells: Sequence[CellRecord], costs: Sequence[DefenceCost]) -> list[Pl
     ]
 
 
-def front(found: Sequence[Place]) -> list[Place]:
+def front(found: Sequence[DefencePlace]) -> list[DefencePlace]:
     """Those that no other one beats, the most accurate first."""
     chosen = [place for place in found if place.standing == "front"]
     return sorted(chosen, key=lambda place: (-place.accuracy, place.leakage))
 
 
-def _place(row: DefenceEvidence, cost: DefenceCost) -> Place | None:
+def _place(row: DefenceEvidence, cost: DefenceCost) -> DefencePlace | None:
     """The defence as if no other were there; None where nothing of it was scored."""
     if not row.both.examples or cost.accuracy is None:
         return None
     known = row.both.is_trusted and (row.name == NO_DEFENCE or row.adaptive.is_trusted)
     low, high = cost.ci if cost.ci is not None and len(cost.ci) == 2 else (None, None)
-    return Place(
+    return DefencePlace(
         name=row.name,
         accuracy=cost.accuracy,
         interval=(cost.accuracy if low is None else low, cost.accuracy if high is None else high),

@@ -11,7 +11,7 @@ from leakscope.report.evidence import NO_DEFENCE
 from leakscope.report.figures import Figure, cap
 from leakscope.report.grades import mark
 from leakscope.report.nouns import noun_of
-from leakscope.report.pareto import Place, Standing, front, places
+from leakscope.report.pareto import DefencePlace, Standing, front, places
 from leakscope.report.schema import CellRecord, DefenceCost
 from leakscope.report.svg import Axis, chart, frame, join, level, path, place_names, tag, x_axis, y_axis
 from leakscope.report.words import decibel
@@ -40,7 +40,7 @@ def tradeoffs(cells: Sequence[CellRecord], costs: Sequence[DefenceCost], thresho
     return found[:_MOST_CHARTS]
 
 
-def _draw(dots: Sequence[Place], *, title: str, noun: str, threshold: float, at: int) -> Figure:
+def _draw(dots: Sequence[DefencePlace], *, title: str, noun: str, threshold: float, at: int) -> Figure:
     shown = [*front(dots), *(dot for dot in dots if dot.standing != "front")][:_MOST_DOTS]
     x, y = _axes(shown, noun=noun, threshold=threshold)
     spots = [(x(100 * dot.accuracy), y(cap(dot.leakage))) for dot in shown]
@@ -57,7 +57,7 @@ def _draw(dots: Sequence[Place], *, title: str, noun: str, threshold: float, at:
     return Figure(title, svg, (), len(dots) - len(shown), note=_note(shown))
 
 
-def _axes(shown: Sequence[Place], *, noun: str, threshold: float) -> tuple[Axis, Axis]:
+def _axes(shown: Sequence[DefencePlace], *, noun: str, threshold: float) -> tuple[Axis, Axis]:
     left, right = (100 * edge(dot.interval[side] for dot in shown) for side, edge in ((0, min), (1, max)))
     room = max(0.12 * (right - left), 1.0)
     leaks = [threshold, *(cap(dot.leakage) for dot in shown)]
@@ -66,7 +66,7 @@ def _axes(shown: Sequence[Place], *, noun: str, threshold: float) -> tuple[Axis,
     return x, y_axis(low, high, label=f"highest PSNR of any {noun} (dB)")
 
 
-def _front_line(shown: Sequence[Place], x: Axis, y: Axis) -> Markup:
+def _front_line(shown: Sequence[DefencePlace], x: Axis, y: Axis) -> Markup:
     """Stairs: left of and above them something on the front is at least as good."""
     corners: list[tuple[float, float]] = []
     for place in front(shown):
@@ -76,20 +76,20 @@ def _front_line(shown: Sequence[Place], x: Axis, y: Axis) -> Markup:
     return path(corners, x, y, style="front") if len(corners) > 1 else Markup("")
 
 
-def _whisker(dot: Place, x: Axis, y: Axis) -> Markup:
+def _whisker(dot: DefencePlace, x: Axis, y: Axis) -> Markup:
     down = f"{y(cap(dot.leakage)):.1f}"
     ends = {"x1": f"{x(100 * dot.interval[0]):.1f}", "x2": f"{x(100 * dot.interval[1]):.1f}"}
     return tag("line", **ends, y1=down, y2=down, class_="whisker")
 
 
-def _dot(dot: Place, across: float, down: float) -> Markup:
+def _dot(dot: DefencePlace, across: float, down: float) -> Markup:
     best = dot.standing == "front"
     style, letter = (f"dot {mark(dot.grade)}", "dot-letter") if best else ("dot faded", "dot-letter faded")
     circle = tag("circle", r=11, cx=f"{across:.1f}", cy=f"{down:.1f}", class_=style)
     return circle + tag("text", dot.grade, x=f"{across:.1f}", y=f"{down:.1f}", dy="0.35em", class_=letter)
 
 
-def _tell(shown: Sequence[Place], *, noun: str) -> str:
+def _tell(shown: Sequence[DefencePlace], *, noun: str) -> str:
     told = []
     for dot in shown:
         low, high = (100 * value for value in dot.interval)
@@ -101,7 +101,7 @@ def _tell(shown: Sequence[Place], *, noun: str) -> str:
     return "; ".join(told) + "."
 
 
-def _note(shown: Sequence[Place]) -> str:
+def _note(shown: Sequence[DefencePlace]) -> str:
     best = ", ".join(_name(dot.name) for dot in front(shown)) or "none"
     rest = [
         f"{_MEANING[standing]}: {', '.join(_name(dot.name) for dot in shown if dot.standing == standing)}"
