@@ -64,6 +64,7 @@ def test_the_same_command_gives_the_same_bytes_and_scores_serve_another_mode(
     assert "training" not in err
 
 
+@pytest.mark.slow
 def test_killed_halfway_it_continues_to_the_same_policies(command: Command, tmp_path: Path) -> None:
     words = [*QUICK, "--candidates", "60", "--no-noise"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
