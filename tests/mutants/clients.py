@@ -101,8 +101,8 @@ MUTANTS = (
     Mutant(
         "pruning zeroes the largest",
         "defences/prune.py",
-        "kept[sizes.argsort(stable=True)",
-        "kept[(-sizes).argsort(stable=True)",
+        "below, ties = sizes < edge, sizes == edge",
+        "below, ties = sizes > edge, sizes == edge",
         _DEFENCES,
     ),
     Mutant(
