@@ -35,6 +35,19 @@ def small_convnet(seed: int) -> nn.Module:
         return nn.Sequential(*chain(*layers), nn.Flatten(), nn.Linear(32 * 4 * 4, 10)).eval()
 
 
+def narrow_convnet(channels: int, side: int, *, width: int = 16, classes: int = 10) -> nn.Module:
+    """The reference ConvNet at a quarter of its width: eight convolutions with batch normalisation, two poolings."""
+    widths = (channels, width, *[2 * width] * 2, *[4 * width] * 5)
+    layers: list[nn.Module] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for number, (before, behind) in enumerate(pairwise(widths), start=1):
+            layers += [nn.Conv2d(before, behind, 3, padding=1), nn.BatchNorm2d(behind), nn.ReLU()]
+            layers += [nn.MaxPool2d(3)] if number in (6, 8) else []
+        positions = (side // 3 // 3) ** 2
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * width * positions, classes)).eval()
+
+
 def named(name: str, **options: object) -> Callable[[int], nn.Module]:
     """A reference network for CIFAR-10 as a function of its seed."""
     return lambda seed: ls.models.build(name, num_classes=10, seed=seed, **options).eval()  # type: ignore[arg-type]

@@ -307,6 +307,25 @@ def test_whatever_changes_the_result_changes_the_key(tmp_path: Path, monkeypatch
         run(**{"rounds": 1, **change})
 
 
+def _with_a_dead_unit(weight: float) -> nn.Module:
+    """The last hidden unit is off for every point of the plane's unit square, whatever its weights."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            parameter.copy_(torch.linspace(-1, 1, parameter.numel()).reshape(parameter.shape) + number / 10)
+        model[0].weight[2] = weight  # type: ignore[index]
+        model[0].bias[2] = -100.0  # type: ignore[index]
+    return model
+
+
+def test_weights_are_in_the_key_even_where_no_update_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    options: dict[str, Any] = {**QUICK, "rounds": 1, "seeds": (0,), "cache": tmp_path}
+    train_with(None, _with_a_dead_unit(1.0), TRAIN, TEST, **options)
+    monkeypatch.setattr(trials, "measure_utility", _never)
+    with pytest.raises(AssertionError, match="trained again"):
+        train_with(None, _with_a_dead_unit(2.0), TRAIN, TEST, **options)
+
+
 def test_a_torn_file_is_replaced(tmp_path: Path):
     options: dict[str, Any] = {**QUICK, "seeds": (0,), "cache": tmp_path}
     first = train_with(None, network(), TRAIN, TEST, **options)

@@ -106,7 +106,6 @@ MUTANTS = (
         '_hash(model.state_dict())],\n        "data": [digest(train), digest(test)],',
         '""],\n        "data": [digest(train), digest(test)],',
         _TRIALS,
-        survives="what a client sends of the first examples is in the key too, and depends on the weights",
     ),
     Mutant(
         "the key leaves the test examples out",
