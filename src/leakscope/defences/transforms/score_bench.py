@@ -20,6 +20,7 @@ from leakscope.user_code import is_code
 from leakscope.version import __version__
 
 PRIVACY, ACCURACY = "privacy", "accuracy"
+_COARSE = "privacy, every "
 
 
 @dataclass(frozen=True)
@@ -92,15 +93,21 @@ class ScoreBench:
         }
 
 
+def privacy_kind(every: int = 1) -> str:
+    """What S_pri by every so-manyth point is stored as: coarse scores never stand in for full ones."""
+    return PRIVACY if every == 1 else f"{_COARSE}{every}"
+
+
 def measure_key(bench: ScoreBench, key: Key) -> float:
-    """One score: S_pri of a picture, or S_acc of a batch."""
+    """One score: S_pri of a picture, full or coarse, or S_acc of a batch."""
     # Other draws are other random numbers, of the untrained network, too.
     seed = bench.seed if key.draw == 0 else random.child_seed(bench.seed, "search", "draw", key.draw)
-    if key.kind == PRIVACY:
+    if key.kind != ACCURACY:
+        every = 1 if key.kind == PRIVACY else int(key.kind.removeprefix(_COARSE))
         one = slice(key.place, key.place + 1)
         batch = Batch(bench.pictures.inputs[one], bench.pictures.targets[one])
         found = privacy_scores(
-            key.policy, batch, model=bench.trained, variant=bench.variant, seed=seed, places=[key.place]
+            key.policy, batch, model=bench.trained, variant=bench.variant, seed=seed, places=[key.place], every=every
         )
         return float(found[0])
     return accuracy_score(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from leakscope.defences.transforms.score_bench import ACCURACY, PRIVACY, ScoreBench, measure_key
+from leakscope.defences.transforms.score_bench import ACCURACY, ScoreBench, measure_key, privacy_kind
 from leakscope.defences.transforms.score_pool import ScorePool
 from leakscope.defences.transforms.score_store import Key, ScoreStore
 from leakscope.errors import UnsuitableError
@@ -40,9 +40,9 @@ class ScoreBook:
     def __post_init__(self) -> None:
         self._known = self.store.read()
 
-    def privacy(self, policies: Sequence[Policy], pictures: int) -> dict[Policy, float]:
-        """Mean S_pri of each policy over the first `pictures` pictures."""
-        return self._means(PRIVACY, policies, pictures)
+    def privacy(self, policies: Sequence[Policy], pictures: int, *, every: int = 1) -> dict[Policy, float]:
+        """Mean S_pri of each policy over the first `pictures` pictures, by every so-manyth point of their lines."""
+        return self._means(privacy_kind(every), policies, pictures)
 
     def accuracy(self, policies: Sequence[Policy]) -> dict[Policy, float]:
         """Mean S_acc of each policy over all batches."""
