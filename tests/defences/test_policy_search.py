@@ -212,7 +212,7 @@ def test_coarse_scores_are_kept_apart_from_full_ones(bench, tmp_path):
 def test_a_race_is_coarse_until_its_last_round_and_other_modes_are_not(mode, kinds, every, bench, tmp_path):
     with opened(bench, tmp_path) as book:
         found = search(book, SearchSettings(candidates=24, top=4, first=2, threshold=-1e9, mode=mode))
-        assert book.planned == len(book._known)
+        assert book.planned == sum({PRIVACY: 21, ACCURACY: 5}.get(key.kind, 5) for key in book._known)
     assert (len(found.candidates), [rung.every for rung in found.race.rungs]) == (22, every)
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         rows = connection.execute("SELECT kind, count(*) FROM score WHERE kind != 'accuracy' GROUP BY kind").fetchall()

@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "coarse scores computed as full ones",
         "defences/transforms/score_bench.py",
-        "places=[key.place], every=every",
+        "places=[key.place], every=_every(key.kind)",
         "places=[key.place]",
         _SEARCH,
     ),

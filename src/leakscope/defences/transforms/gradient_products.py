@@ -108,12 +108,10 @@ def _together(model: nn.Module, line: Batch, loss: TrainingLoss) -> Products | N
         passages = _pass(model, Batch(line.inputs[begin:end], line.targets[begin:end]), loss)
         if passages is None:
             return None
-        # Layer by layer: the gradient of a layer is multiplied while it is in the processor's cache.
         for layer, passage in passages.items():
-            for point in range(end - 1, begin - 1, -1):
-                here = _gradients(layer, passage, point - begin)
-                for name, value in ((name, here[name]) for name in here.keys() & columns.keys()):
-                    found[:, point, columns[name]] = _multiply(value, last.setdefault(name, value))
+            for name, values in _multiply_layer(layer, passage, last).items():
+                if name in columns:
+                    found[:, begin:end, columns[name]] = values
     return found[0], found[1]
 
 
@@ -130,20 +128,37 @@ def _pass(model: nn.Module, points: Batch, loss: TrainingLoss) -> dict[str, Pass
     return passages if all(passage.once for passage in passages.values()) else None
 
 
-@torch.no_grad()
-def _gradients(layer: str, passage: Passage, place: int) -> dict[str, Tensor]:
-    """Gradients of one point in the weights of one layer, flat, by the names of the network."""
-    found = passage.gradients(place).items()
-    return {f"{layer}.{name}" if layer else name: value.flatten() for name, value in found}
+def _multiply_layer(layer: str, passage: Passage, last: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Products of the points of one pass, [2, points] for each tensor of a layer; `last` keeps g(1)."""
+    before = f"{layer}." if layer else ""
+    found: dict[str, Tensor] = {}
+    for name, rows in passage.vectors().items():
+        wide = rows.double()
+        found[before + name] = torch.stack([wide @ last.setdefault(before + name, wide[-1]), wide.square().sum(1)])
+    if passage.has_weight:
+        name = f"{before}weight"
+        if name not in last:
+            last[name] = passage.weight(len(passage.entered[0]) - 1)
+        found[name] = _multiply_weights(passage, last[name])
+    return found
 
 
-def _multiply(here: Tensor, last: Tensor) -> Tensor:
-    """⟨here, last⟩ and ‖here‖²; in float64, which takes longer, where float32 has not the range."""
-    found = torch.stack([here @ last, here @ here, last @ last]).double()
-    if bool((found[1:] > _SAFE[0]).all() and (found[1:] < _SAFE[1]).all()):
-        return found[:2]
-    wide = here.double()
-    return torch.stack([wide @ last.double(), wide @ wide])
+def _multiply_weights(passage: Passage, last: Tensor) -> Tensor:
+    """⟨g, last⟩ and ‖g‖² of every point; in float64, which takes longer, where float32 has not the range."""
+
+    def multiply(dtype: torch.dtype) -> Tensor:
+        final, pairs = last.to(dtype), list[Tensor]()
+        for place in range(len(passage.entered[0])):
+            # Multiplied while it is in the processor's cache.
+            here = passage.weight(place).to(dtype)
+            pairs += [here @ final, here @ here]
+        return torch.stack(pairs).double().view(-1, 2).t()
+
+    found = multiply(last.dtype)
+    squares = torch.cat([found[1], (last @ last).double()[None]])
+    if bool((squares > _SAFE[0]).all() and (squares < _SAFE[1]).all()):
+        return found
+    return multiply(torch.float64)
 
 
 def _apart(model: nn.Module, line: Batch, loss: TrainingLoss) -> Products:

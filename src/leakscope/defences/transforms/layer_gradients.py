@@ -13,8 +13,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-# What went into a layer and what came back, of one example, [1, …] each → its gradients by the layer's own names.
-Rule = Callable[[Any, Tensor, Tensor], dict[str, Tensor]]
+# The layer, what went in and what came back, [n, …] each → gradients of single examples in its vectors, [n, size].
+VectorRule = Callable[[Any, Tensor, Tensor], dict[str, Tensor]]
+# The same of one example → the gradient in its weight.
+WeightRule = Callable[[Any, Tensor, Tensor], Tensor]
 
 
 @dataclass
@@ -30,10 +32,21 @@ class Passage:
         """Whether the batch went through once and came back."""
         return len(self.entered) == len(self.returned) == 1
 
-    def gradients(self, place: int) -> dict[str, Tensor]:
-        """Gradients of one example, by the names the layer gives its parameters."""
+    @property
+    def has_weight(self) -> bool:
+        """Whether the layer has a weight besides vectors."""
+        return type(self.layer) in WEIGHTS
+
+    @torch.no_grad()
+    def vectors(self) -> dict[str, Tensor]:
+        """Gradients of all examples in biases and norms, [n, size], by the layer's own names."""
+        return VECTORS[type(self.layer)](self.layer, self.entered[0], self.returned[0])
+
+    @torch.no_grad()
+    def weight(self, place: int) -> Tensor:
+        """The gradient of one example in the weight, flat; of all examples together it would fill memory."""
         one = slice(place, place + 1)
-        return RULES[type(self.layer)](self.layer, self.entered[0][one], self.returned[0][one])
+        return WEIGHTS[type(self.layer)](self.layer, self.entered[0][one], self.returned[0][one]).flatten()
 
 
 def find_layers(model: nn.Module) -> dict[str, nn.Module] | None:
@@ -63,34 +76,41 @@ def _noting(passage: Passage) -> Callable[[nn.Module, tuple[Any, ...], Any], Non
 
 def _has_rule(layer: nn.Module) -> bool:
     if isinstance(layer, nn.Conv2d):
-        return type(layer) in RULES and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        return type(layer) in VECTORS and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     if isinstance(layer, nn.BatchNorm2d):
-        return type(layer) in RULES and layer.running_mean is not None
-    return type(layer) in RULES
+        return type(layer) in VECTORS and layer.running_mean is not None
+    return type(layer) in VECTORS
 
 
-def _of_convolution(layer: nn.Conv2d, entered: Tensor, returned: Tensor) -> dict[str, Tensor]:
+def _convolution_weight(layer: nn.Conv2d, entered: Tensor, returned: Tensor) -> Tensor:
     options = (layer.stride, layer.padding, layer.dilation, False, (0, 0), layer.groups)
     # The kernel reads no weight for the gradient in it.
     wanted = (False, True, False)
-    weight = torch.ops.aten.convolution_backward(returned, entered, layer.weight, None, *options, wanted)[1]
-    return {"weight": weight} if layer.bias is None else {"weight": weight, "bias": returned.sum((0, 2, 3))}
+    return torch.ops.aten.convolution_backward(returned, entered, layer.weight, None, *options, wanted)[1]
 
 
-def _of_linear(layer: nn.Linear, entered: Tensor, returned: Tensor) -> dict[str, Tensor]:
-    rows, answers = entered.flatten(0, -2), returned.flatten(0, -2)
-    return {"weight": answers.t() @ rows} | ({} if layer.bias is None else {"bias": answers.sum(0)})
+def _convolution_vectors(layer: nn.Conv2d, _: Tensor, returned: Tensor) -> dict[str, Tensor]:
+    return {} if layer.bias is None else {"bias": returned.sum((2, 3))}
 
 
-def _of_norm(layer: nn.BatchNorm2d, entered: Tensor, returned: Tensor) -> dict[str, Tensor]:
+def _linear_weight(_: nn.Linear, entered: Tensor, returned: Tensor) -> Tensor:
+    return returned.flatten(0, -2).t() @ entered.flatten(0, -2)
+
+
+def _linear_vectors(layer: nn.Linear, _: Tensor, returned: Tensor) -> dict[str, Tensor]:
+    return {} if layer.bias is None else {"bias": returned.reshape(len(returned), -1, layer.out_features).sum(1)}
+
+
+def _norm_vectors(layer: nn.BatchNorm2d, entered: Tensor, returned: Tensor) -> dict[str, Tensor]:
     mean, variance = cast(Tensor, layer.running_mean), cast(Tensor, layer.running_var)
     moved = entered - mean.reshape(-1, 1, 1)
-    along = (moved * returned).sum((0, 2, 3)) / (variance + layer.eps).sqrt()
-    return {"weight": along, "bias": returned.sum((0, 2, 3))}
+    along = (moved * returned).sum((2, 3)) / (variance + layer.eps).sqrt()
+    return {"weight": along, "bias": returned.sum((2, 3))}
 
 
-RULES: dict[type[nn.Module], Rule] = {
-    nn.Conv2d: _of_convolution,
-    nn.Linear: _of_linear,
-    nn.BatchNorm2d: _of_norm,
+VECTORS: dict[type[nn.Module], VectorRule] = {
+    nn.Conv2d: _convolution_vectors,
+    nn.Linear: _linear_vectors,
+    nn.BatchNorm2d: _norm_vectors,
 }
+WEIGHTS: dict[type[nn.Module], WeightRule] = {nn.Conv2d: _convolution_weight, nn.Linear: _linear_weight}

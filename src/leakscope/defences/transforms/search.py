@@ -13,7 +13,7 @@ from leakscope.defences.transforms.accuracy_score import is_accepted
 from leakscope.defences.transforms.candidates import MOST_CANDIDATES, draw_candidates, policy_of
 from leakscope.defences.transforms.privacy_score import COARSE, Variant
 from leakscope.defences.transforms.race import RaceResult, Rung, plan_rungs, race
-from leakscope.defences.transforms.score_bench import PRIVACY
+from leakscope.defences.transforms.score_bench import ACCURACY, PRIVACY, cost_of, privacy_kind
 from leakscope.defences.transforms.score_book import ScoreBook
 from leakscope.errors import UsageError, suggest
 from leakscope.operations.policy import Policy
@@ -127,7 +127,7 @@ def search(book: ScoreBook, settings: SearchSettings) -> SearchResult:
     named = [Policy.parse(policy).canonical() for policy in settings.also]
     policies = list(dict.fromkeys([*named, *_find_candidates(book, settings, first=first)]))
     rungs = plan_rungs(len(policies), pictures=pictures, first=first, finalists=settings.top, every=settings.every)
-    book.planned += _count_scores(rungs, proposed=settings.mode in ("tpe", "nsga2"), batches=len(bench.batches))
+    book.planned += _sum_costs(rungs, proposed=settings.mode in ("tpe", "nsga2"), batches=len(bench.batches))
     found = race(
         policies,
         measure=lambda asked, rung: book.privacy(asked, rung.pictures, every=rung.every),
@@ -147,7 +147,7 @@ def _find_candidates(book: ScoreBook, settings: SearchSettings, *, first: int) -
     if settings.mode not in ("tpe", "nsga2"):
         return draw_candidates(settings.candidates, seed=settings.seed)
     limit, variant = settings.limit(book.bench.variant), book.bench.variant
-    book.planned += settings.candidates * (first + len(book.bench.batches))
+    book.planned += settings.candidates * (first * cost_of(PRIVACY) + len(book.bench.batches) * cost_of(ACCURACY))
 
     def on_one(policies: Sequence[Policy]) -> list[list[float]]:
         privacy, accuracy = book.privacy(policies, first), book.accuracy(policies)
@@ -162,13 +162,14 @@ def _find_candidates(book: ScoreBook, settings: SearchSettings, *, first: int) -
     return optuna_search.propose(settings.mode, settings.candidates, evaluate=evaluate, seed=settings.seed)
 
 
-def _count_scores(rungs: Sequence[Rung], *, proposed: bool, batches: int) -> int:
-    """How many scores a race needs; Optuna has had all candidates on the first pictures already."""
-    count, shown = batches, {rungs[0].every: rungs[0].pictures if proposed else 0}
+def _sum_costs(rungs: Sequence[Rung], *, proposed: bool, batches: int) -> int:
+    """What a race costs; Optuna has had all candidates on the first pictures already."""
+    asked = 1 if proposed else 1 + (rungs[1:] or rungs)[0].candidates
+    cost, shown = asked * batches * cost_of(ACCURACY), {rungs[0].every: rungs[0].pictures if proposed else 0}
     for rung in rungs:
-        count += rung.candidates * (rung.pictures - shown.get(rung.every, 0))
+        cost += rung.candidates * (rung.pictures - shown.get(rung.every, 0)) * cost_of(privacy_kind(rung.every))
         shown[rung.every] = rung.pictures
-    return count + (0 if proposed else (rungs[1:] or rungs)[0].candidates * batches)
+    return cost
 
 
 def _to_minimise(accuracy: float, variant: Variant) -> float:
