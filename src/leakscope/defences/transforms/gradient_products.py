@@ -136,26 +136,26 @@ def _multiply_layer(layer: str, passage: Passage, last: dict[str, Tensor]) -> di
         wide = rows.double()
         found[before + name] = torch.stack([wide @ last.setdefault(before + name, wide[-1]), wide.square().sum(1)])
     if passage.has_weight:
-        name = f"{before}weight"
-        if name not in last:
-            last[name] = passage.weight(len(passage.entered[0]) - 1)
-        found[name] = _multiply_weights(passage, last[name])
+        found[f"{before}weight"] = _multiply_weights(f"{before}weight", passage, last)
     return found
 
 
-def _multiply_weights(passage: Passage, last: Tensor) -> Tensor:
-    """⟨g, last⟩ and ‖g‖² of every point; in float64, which takes longer, where float32 has not the range."""
+def _multiply_weights(name: str, passage: Passage, last: dict[str, Tensor]) -> Tensor:
+    """⟨g, g(1)⟩ and ‖g‖² of every point; in float64, which takes longer, where float32 has not the range."""
+    count = len(passage.entered[0])
+    # The last point of the line is the last one of the first pass.
+    made = {} if name in last else {count - 1: last.setdefault(name, passage.weight(count - 1))}
 
     def multiply(dtype: torch.dtype) -> Tensor:
-        final, pairs = last.to(dtype), list[Tensor]()
-        for place in range(len(passage.entered[0])):
+        final, pairs = last[name].to(dtype), list[Tensor]()
+        for place in range(count):
             # Multiplied while it is in the processor's cache.
-            here = passage.weight(place).to(dtype)
+            here = (made[place] if place in made else passage.weight(place)).to(dtype)
             pairs += [here @ final, here @ here]
         return torch.stack(pairs).double().view(-1, 2).t()
 
-    found = multiply(last.dtype)
-    squares = torch.cat([found[1], (last @ last).double()[None]])
+    found = multiply(last[name].dtype)
+    squares = torch.cat([found[1], (last[name] @ last[name]).double()[None]])
     if bool((squares > _SAFE[0]).all() and (squares < _SAFE[1]).all()):
         return found
     return multiply(torch.float64)
