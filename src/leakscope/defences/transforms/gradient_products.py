@@ -23,8 +23,9 @@ from leakscope.types import Batch, Loss, Tensors
 # [points, tensors] each, in float64.
 Products = tuple[Tensor, Tensor]
 
-# Where torch's vectorised gradients stop being the fastest. 21 points on one thread: ResNet-20 (0.27 million) 0.12 s
-# vectorised, 0.17 s together, 0.20 s one by one; ResNet20-4 (4.3 million) 1.60 s, 0.85 s and 1.29 s.
+# Where torch's vectorised gradients stop being the fastest. 21 points on one thread: ResNet-20 (0.27 million, colour)
+# 0.12 s vectorised and 0.17 s together; ResNet20-4 (4.3 million, grey) 0.85 s together and 1.29 s one by one, and
+# vectorised it was slower than one by one.
 _LARGE_NETWORK = 1_000_000
 # Pixels that pass together: 21 points of a colour picture of 32 × 32, one of 224 × 224.
 _MOST_TOGETHER = 65_536
