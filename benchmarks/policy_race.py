@@ -2,9 +2,10 @@
 
     python benchmarks/policy_race.py [--data cifar10] [--model resnet20] [--candidates 60] [--images 40] [--first 2 3]
 
-All candidates are scored on all pictures once, in one process of one thread; the time of every single score is kept. A
-race needs some of these scores and not the others, so its time is the sum of what it needs: both are measured in the
-same run, and no race is favoured by a quiet moment of the machine.
+The race is the one that `leakscope search` runs: coarse scores in all rounds but the last; `--every 1` makes all full.
+All candidates are scored on all pictures once, in one process of one thread; the time of every single score is kept,
+and that of the coarse ones which a race asks for. A race's time is the sum of what it needs, full scores of the
+exhaustive run among them: both are measured in the same run, in processor time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scipy.stats import spearmanr
 from leakscope.defences.transforms.accuracy_score import is_accepted
 from leakscope.defences.transforms.candidates import draw_candidates
 from leakscope.defences.transforms.race import race
-from leakscope.defences.transforms.score_bench import ACCURACY, PRIVACY, ScoreBench, measure_key
+from leakscope.defences.transforms.score_bench import ACCURACY, PRIVACY, ScoreBench, measure_key, privacy_kind
 from leakscope.defences.transforms.score_store import Key
 from leakscope.defences.transforms.search import SearchSettings
 from leakscope.defences.transforms.search_setup import SearchSubject, prepare
@@ -54,7 +55,9 @@ class Timed:
         return sum(self.known[key][1] for key in self.used)
 
 
-def run(bench: ScoreBench, policies: list[Policy], *, first: int, top: int, known: dict) -> tuple[Timed, list[Policy]]:
+def run(
+    bench: ScoreBench, policies: list[Policy], *, first: int, top: int, every: int, known: dict
+) -> tuple[Timed, list[Policy]]:
     """One race on scores that may be known already, with what it used."""
     scores, limit = Timed(bench, known), SearchSettings().limit(bench.variant)
 
@@ -64,11 +67,12 @@ def run(bench: ScoreBench, policies: list[Policy], *, first: int, top: int, know
 
     found = race(
         policies,
-        measure=lambda asked, shown: scores.means(PRIVACY, asked, shown),
+        measure=lambda asked, rung: scores.means(privacy_kind(rung.every), asked, rung.pictures),
         accept=accept,
         pictures=len(bench.pictures.inputs),
         first=first,
         finalists=top,
+        every=every,
     )
     return scores, [one for one, _ in found.ranking]
 
@@ -81,6 +85,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=60)
     parser.add_argument("--images", type=int, default=40)
     parser.add_argument("--first", type=int, nargs="+", default=[1, 2, 3, 4])
+    parser.add_argument("--every", type=int, default=SearchSettings().every)
     parser.add_argument("--top", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
@@ -92,13 +97,14 @@ def main() -> None:
     policies = draw_candidates(2 * given.candidates, seed=given.seed)[: given.candidates]
     # The first score of a process also pays for what torch prepares once.
     measure_key(bench, Key(PRIVACY, "28", 0, 0))
-    everything, best = run(bench, policies, first=given.images, top=given.top, known={})
+    everything, best = run(bench, policies, first=given.images, top=given.top, every=1, known={})
     full = everything.means(PRIVACY, policies, given.images)
     for first in given.first:
-        raced, found = run(bench, policies, first=first, top=given.top, known=everything.known)
-        early = raced.means(PRIVACY, policies, first)
+        raced, found = run(bench, policies, first=first, top=given.top, every=given.every, known=everything.known)
+        early = raced.means(privacy_kind(given.every if first < given.images else 1), policies, first)
         line = {
             "first": first,
+            "every": given.every,
             "policies": len(policies),
             "overlap": f"{len({*best} & {*found})}/{len(best)}",
             "rank_correlation_of_the_first_round": round(

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from leakscope.defences.transforms import accuracy_score as accuracy
-from leakscope.defences.transforms import privacy_score as privacy
+from leakscope.defences.transforms import gradient_products
 from leakscope.defences.transforms.accuracy_score import (
     accuracy_batches,
     distinct_labels,
@@ -70,10 +70,29 @@ def test_paper_is_the_cosine_of_the_whole_gradient_by_a_left_sum(line):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_one_point_after_the_other_gives_the_same(line, monkeypatch, variant):
+def test_a_coarse_score_takes_every_fifth_point_and_estimates_the_same_sum(line, variant):
+    model, _, end, target = line
+    batch = Batch(end, target[None])
+    moved = apply("28", end, rng=generator(0, "search", "coins", 0))
+    start = uniform((1, 1, 6, 6), generator(0, "search", "noise", 0), like=end)
+    path = similarities(model, start, moved, target=target, variant=variant)
+    every = path[[0, 5, 10, 15, 20]].tolist()
+    expected = (every[0] / 2 + sum(every[1:4]) + every[4] / 2) / 4
+    # A left sum of 20 bins lacks half of the first value, a fortieth, and has half of the last too little.
+    expected += (every[0] - every[4]) / 40 if variant == "paper" else 0
+    full, coarse = (float(privacy_scores("28", batch, model=model, variant=variant, every=n)[0]) for n in (1, 5))
+    assert coarse == pytest.approx(expected, abs=1e-9)
+    assert full == pytest.approx(float(integrate(path, variant)), abs=1e-9)
+    assert coarse == pytest.approx(full, abs=0.02)
+    with pytest.raises(UsageError, match="points 0, 3, … of 20 bins would leave out the last"):
+        privacy_scores("28", batch, model=model, every=3)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_points_in_one_pass_give_the_same(line, monkeypatch, variant):
     model, start, end, target = line
     together = similarities(model, start, end, target=target, variant=variant)
-    monkeypatch.setattr(privacy, "_LARGE_NETWORK", 0)
+    monkeypatch.setattr(gradient_products, "_LARGE_NETWORK", 0)
     apart = similarities(model, start, end, target=target, variant=variant)
     assert apart.tolist() == pytest.approx(together.tolist(), abs=1e-12)
 

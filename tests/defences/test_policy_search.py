@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 
 from leakscope.defences.transforms import optuna_search
 from leakscope.defences.transforms.candidates import draw_candidates, policy_of
 from leakscope.defences.transforms.policy import Policy
+from leakscope.defences.transforms.privacy_score import privacy_scores
 from leakscope.defences.transforms.race import Rung, plan_rungs, race
 from leakscope.defences.transforms.score_bench import (
     ACCURACY,
@@ -101,6 +103,9 @@ def test_rungs_halve_the_candidates_and_double_the_pictures():
     ]
     assert plan_rungs(8, pictures=100, first=3, finalists=10) == [Rung(8, 100)]
     assert plan_rungs(40, pictures=12, first=12, finalists=5) == [Rung(40, 12)]
+    coarse = plan_rungs(200, pictures=100, first=3, finalists=10, every=5)
+    assert [rung.every for rung in coarse] == [5] * 5 + [1]
+    assert plan_rungs(8, pictures=100, first=3, finalists=10, every=5) == [Rung(8, 100, 1)]
     assert plan_rungs(16, pictures=40, first=4, finalists=2) == [Rung(16, 4), Rung(8, 8), Rung(4, 16), Rung(2, 40)]
 
 
@@ -110,7 +115,9 @@ class Table:
     def __init__(self, values: dict[Policy, list[float]], refused: Sequence[Policy] = ()) -> None:
         self.values, self.refused, self.asked, self.cost = values, refused, [], {}
 
-    def measure(self, policies: Sequence[Policy], pictures: int) -> dict[Policy, float]:
+    def measure(self, policies: Sequence[Policy], rung: Rung) -> dict[Policy, float]:
+        pictures = rung.pictures
+        assert len(policies) == rung.candidates
         for one in policies:
             self.cost[one] = pictures
         return {one: sum(self.values[one][:pictures]) / pictures for one in policies}
@@ -179,6 +186,37 @@ def test_scores_are_stored_row_by_row_and_never_computed_again(bench, tmp_path, 
         assert book.accuracy(policies[:2]) == accuracy
     values = [measure_key(bench, Key(PRIVACY, str(policies[0]), 0, place)) for place in range(3)]
     assert first[policies[0]] == pytest.approx(sum(values) / 3, abs=1e-12)
+
+
+def test_coarse_scores_are_kept_apart_from_full_ones(bench, tmp_path):
+    policies = draw_candidates(6)[:4]
+    with opened(bench, tmp_path) as book:
+        coarse = book.privacy(policies, 3, every=5)
+        full = book.privacy(policies, 3)
+    for one in policies:
+        scores = [privacy_scores(one, bench.pictures, model=bench.trained, every=every)[:3].mean() for every in (5, 1)]
+        assert [coarse[one], full[one]] == pytest.approx([float(score) for score in scores], abs=1e-12)
+        assert coarse[one] != full[one]
+    with opened(bench, tmp_path) as book:
+        assert book.privacy(policies, 3, every=5) == coarse
+        assert book.privacy(policies, 3) == full
+
+
+@pytest.mark.parametrize(
+    ("mode", "kinds", "every"),
+    [
+        ("race", {PRIVACY: 6 * 8, "privacy, every 5": 22 * 2 + 11 * 2}, [5, 5, 1]),
+        ("exhaustive", {PRIVACY: 22 * 8}, [1]),
+    ],
+)
+def test_a_race_is_coarse_until_its_last_round_and_other_modes_are_not(mode, kinds, every, bench, tmp_path):
+    with opened(bench, tmp_path) as book:
+        found = search(book, SearchSettings(candidates=24, top=4, first=2, threshold=-1e9, mode=mode))
+        assert book.planned == sum({PRIVACY: 21, ACCURACY: 5}.get(key.kind, 5) for key in book._known)
+    assert (len(found.candidates), [rung.every for rung in found.race.rungs]) == (22, every)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        rows = connection.execute("SELECT kind, count(*) FROM score WHERE kind != 'accuracy' GROUP BY kind").fetchall()
+    assert dict(rows) == kinds
 
 
 def test_other_draws_are_other_random_numbers_for_both_scores(bench):
@@ -300,6 +338,20 @@ def test_the_network_of_the_search_learns_the_same_way_every_time():
     assert not found.training
     with pytest.raises(UsageError, match="epochs must be a whole number from 0"):
         TinyTraining(-1)
+
+
+@pytest.mark.parametrize(("width", "threads"), [(300, 1), (1_100, 2)])
+@pytest.mark.parametrize("usual", [1, 3])
+def test_the_threads_of_a_training_depend_on_the_network_alone(width, threads, usual):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, width), nn.Linear(width, width), nn.Linear(width, 4))
+    batch, seen = Batch(uniform((4, 1, 6, 6), generator(1)), torch.arange(4)), list[int]()
+    before = torch.get_num_threads()
+    torch.set_num_threads(usual)
+    try:
+        train_tiny(model, batch, TinyTraining(1), watch=lambda *_: seen.append(torch.get_num_threads()))
+        assert (seen, torch.get_num_threads()) == ([threads], usual)
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 _TRANSFORMS = ("defences/test_transforms.py",)
 _OPERATIONS = ("operations/test_eight_bit.py",)
 _SCORES = ("defences/test_policy_scores.py",)
+_PRODUCTS = ("defences/test_gradient_products.py",)
 _SEARCH = ("defences/test_policy_search.py",)
 
 MUTANTS = (
@@ -85,16 +86,100 @@ MUTANTS = (
     Mutant(
         "a right sum instead of the left one",
         "defences/transforms/privacy_score.py",
-        "return path[:-1].mean()",
-        "return path[1:].mean()",
+        "return trapezoids - (path[-1] - path[0])",
+        "return trapezoids + (path[-1] - path[0])",
         _SCORES,
     ),
     Mutant(
         "every point counts the same in the trapezoid rule",
         "defences/transforms/privacy_score.py",
-        "return ((path[:-1] + path[1:]) / 2).mean()",
-        "return path.mean()",
+        "trapezoids = ((path[:-1] + path[1:]) / 2).mean()",
+        "trapezoids = path.mean()",
         _SCORES,
+    ),
+    Mutant(
+        "a coarse left sum of its own few bins",
+        "defences/transforms/privacy_score.py",
+        "/ (2 * bins) if variant",
+        "/ (2 * (len(path) - 1)) if variant",
+        _SCORES,
+    ),
+    Mutant(
+        "a whole bin between the left sum and trapezoids",
+        "defences/transforms/privacy_score.py",
+        "/ (2 * bins) if variant",
+        "/ bins if variant",
+        _SCORES,
+    ),
+    Mutant(
+        "the last round is coarse, too",
+        "defences/transforms/race.py",
+        "return [*rungs, Rung(left, pictures)]",
+        "return [*rungs, Rung(left, pictures, every)]",
+        _SEARCH,
+    ),
+    Mutant(
+        "coarse scores stored as full ones",
+        "defences/transforms/score_bench.py",
+        "return PRIVACY if every == 1 else",
+        "return PRIVACY if every else",
+        _SEARCH,
+    ),
+    Mutant(
+        "coarse scores computed as full ones",
+        "defences/transforms/score_bench.py",
+        "every=_every(key.kind)",
+        "every=1",
+        _SEARCH,
+    ),
+    Mutant(
+        "threads of the training left to the machine",
+        "defences/transforms/tiny_model.py",
+        "fixed_threads(_count_threads(found))",
+        "fixed_threads(torch.get_num_threads())",
+        _SEARCH,
+    ),
+    Mutant(
+        "the gradient of a norm's scale without its mean",
+        "defences/transforms/layer_gradients.py",
+        "moved = entered - mean.reshape(-1, 1, 1)",
+        "moved = entered",
+        _PRODUCTS,
+    ),
+    Mutant(
+        "the gradient of a norm's scale by the variance",
+        "defences/transforms/layer_gradients.py",
+        "(variance + layer.eps).sqrt()",
+        "(variance + layer.eps)",
+        _PRODUCTS,
+    ),
+    Mutant(
+        "the first point of a pass stands for all",
+        "defences/transforms/layer_gradients.py",
+        "one = slice(place, place + 1)",
+        "one = slice(0, 1)",
+        _PRODUCTS,
+    ),
+    Mutant(
+        "products with the last point of each pass",
+        "defences/transforms/gradient_products.py",
+        "        begin = max(0, end - step)\n",
+        "        begin, last = max(0, end - step), {}\n",
+        _PRODUCTS,
+    ),
+    Mutant(
+        "a pass that forgets a term is not noticed",
+        "defences/transforms/gradient_products.py",
+        "return found is not None and _agree(",
+        "return found is not None or _agree(",
+        _PRODUCTS,
+    ),
+    Mutant(
+        "gradients multiplied beyond the range of float32",
+        "defences/transforms/gradient_products.py",
+        "_SAFE = (1e-20, 1e30)",
+        "_SAFE = (-1.0, float('inf'))",
+        _PRODUCTS,
     ),
     Mutant(
         "S_pri of the picture before the policy",

@@ -145,6 +145,12 @@ def _prepare(subject: SearchSubject, out: Path, progress: Progress) -> ScoreBenc
         )
 
 
+def _show_rounds(rounds: list[dict[str, int]]) -> str:
+    told = ", ".join(f"{rung['candidates']} on {rung['pictures']} pictures" for rung in rounds)
+    every = rounds[0]["every"]
+    return told if every == 1 else f"{told}; by every {every}th point of a line, in the last round by all"
+
+
 def show(found: dict[str, Any]) -> list[str]:
     """The result for people."""
     drawn = found["candidates"]
@@ -152,7 +158,7 @@ def show(found: dict[str, Any]) -> list[str]:
         f"{drawn['different']} different policies of {drawn['drawn']}, {found['mode']}, {found['scores']} scores; "
         f"{len(found['rejected'])} rejected by the accuracy score (threshold {found['threshold']:.4g}, "
         f"pictures left alone {found['unchanged']:.4g})",
-        "rounds: " + ", ".join(f"{rung['candidates']} on {rung['pictures']} pictures" for rung in found["rounds"]),
+        "rounds: " + _show_rounds(found["rounds"]),
         "",
         f"{'policy':<12}{'S_pri':>8}{'±':>8}{'S_acc':>10}  does",
     ]

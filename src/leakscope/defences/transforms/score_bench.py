@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from leakscope import rng as random
 from leakscope.defences.transforms.accuracy_score import accuracy_batches, accuracy_score, distinct_labels
-from leakscope.defences.transforms.privacy_score import Variant, check_variant, privacy_scores
+from leakscope.defences.transforms.privacy_score import BINS, Variant, check_variant, privacy_scores
 from leakscope.defences.transforms.score_store import Key
 from leakscope.errors import UsageError
 from leakscope.models import load_network
@@ -20,6 +20,9 @@ from leakscope.user_code import is_code
 from leakscope.version import __version__
 
 PRIVACY, ACCURACY = "privacy", "accuracy"
+_COARSE = "privacy, every "
+# Ten pictures, and no gradient in weights.
+_ACCURACY_COST = 5
 
 
 @dataclass(frozen=True)
@@ -92,15 +95,37 @@ class ScoreBench:
         }
 
 
+def privacy_kind(every: int = 1) -> str:
+    """What S_pri by every so-manyth point is stored as: coarse scores never stand in for full ones."""
+    return PRIVACY if every == 1 else f"{_COARSE}{every}"
+
+
+def cost_of(kind: str) -> int:
+    """About how many gradients of one picture a score takes; the time left is estimated by it."""
+    if kind == ACCURACY:
+        return _ACCURACY_COST
+    return BINS // _every(kind) + 1 if kind.startswith(PRIVACY) else BINS + 1
+
+
+def _every(kind: str) -> int:
+    return 1 if kind == PRIVACY else int(kind.removeprefix(_COARSE))
+
+
 def measure_key(bench: ScoreBench, key: Key) -> float:
-    """One score: S_pri of a picture, or S_acc of a batch."""
+    """One score: S_pri of a picture, full or coarse, or S_acc of a batch."""
     # Other draws are other random numbers, of the untrained network, too.
     seed = bench.seed if key.draw == 0 else random.child_seed(bench.seed, "search", "draw", key.draw)
-    if key.kind == PRIVACY:
+    if key.kind != ACCURACY:
         one = slice(key.place, key.place + 1)
         batch = Batch(bench.pictures.inputs[one], bench.pictures.targets[one])
         found = privacy_scores(
-            key.policy, batch, model=bench.trained, variant=bench.variant, seed=seed, places=[key.place]
+            key.policy,
+            batch,
+            model=bench.trained,
+            variant=bench.variant,
+            seed=seed,
+            places=[key.place],
+            every=_every(key.kind),
         )
         return float(found[0])
     return accuracy_score(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from leakscope.defences.transforms.score_bench import ACCURACY, PRIVACY, ScoreBench, measure_key
+from leakscope.defences.transforms.score_bench import ACCURACY, ScoreBench, cost_of, measure_key, privacy_kind
 from leakscope.defences.transforms.score_pool import ScorePool
 from leakscope.defences.transforms.score_store import Key, ScoreStore
 from leakscope.errors import UnsuitableError
@@ -25,7 +25,7 @@ class ScoreBook:
         pool: who computes.
         store: where scores are kept.
         counter: shows how far it is.
-        planned: how many scores the search is going to need; more are told as they come up.
+        planned: what the search is going to cost, see `cost_of`; more is told as it comes up.
     """
 
     bench: ScoreBench
@@ -35,14 +35,15 @@ class ScoreBook:
     planned: int = 0
     _known: dict[Key, float] = field(init=False)
     _asked: set[Key] = field(init=False, default_factory=set)
+    _total: int = field(init=False, default=0)
     _missing: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._known = self.store.read()
 
-    def privacy(self, policies: Sequence[Policy], pictures: int) -> dict[Policy, float]:
-        """Mean S_pri of each policy over the first `pictures` pictures."""
-        return self._means(PRIVACY, policies, pictures)
+    def privacy(self, policies: Sequence[Policy], pictures: int, *, every: int = 1) -> dict[Policy, float]:
+        """Mean S_pri of each policy over the first `pictures` pictures, by every so-manyth point of their lines."""
+        return self._means(privacy_kind(every), policies, pictures)
 
     def accuracy(self, policies: Sequence[Policy]) -> dict[Policy, float]:
         """Mean S_acc of each policy over all batches."""
@@ -58,9 +59,10 @@ class ScoreBook:
 
     def fill(self, keys: Sequence[Key], work: Work = measure_key) -> None:
         """Compute what is not known yet."""
+        self._total += sum(cost_of(key.kind) for key in {*keys} - self._asked)
         self._asked.update(keys)
         missing = list(dict.fromkeys(key for key in keys if key not in self._known))
-        self._missing = len(missing)
+        self._missing = sum(cost_of(key.kind) for key in missing)
         self._show("")
         self.pool.run(work, missing, done=self._keep)
 
@@ -80,10 +82,10 @@ class ScoreBook:
             )
         self.store.write([(key, value)])
         self._known[key] = value
-        self._missing -= 1
+        self._missing -= cost_of(key.kind)
         self._show(f"{key.kind} of {key.policy}")
 
     def _show(self, text: str) -> None:
-        done = len(self._asked) - self._missing
+        done = self._total - self._missing
         if done:
-            self.counter.update(done, text, total=max(self.planned, len(self._asked)))
+            self.counter.update(done, text, total=max(self.planned, self._total))

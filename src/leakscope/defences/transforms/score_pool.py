@@ -47,7 +47,8 @@ class ScorePool(Generic[Bench]):
     ) -> None:
         """Run all tasks; `done` is called here, in this process, as soon as one has ended, in any order."""
         if self._executor is None:
-            with _one_thread():
+            # As in a worker: sums in another order are other numbers.
+            with fixed_threads(1):
                 for task in tasks:
                     done(task, work(self._bench, task))
             return
@@ -121,10 +122,10 @@ def _work(work: Callable[[Any, Any], Any], task: Any) -> Any:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread as in a worker, for sums in another order are other numbers."""
+def fixed_threads(count: int) -> Iterator[None]:
+    """So many threads for the length of the block, on any machine."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

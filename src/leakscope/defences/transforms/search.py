@@ -11,9 +11,9 @@ from leakscope.counts import check_count
 from leakscope.defences.transforms import accuracy_score, optuna_search
 from leakscope.defences.transforms.accuracy_score import is_accepted
 from leakscope.defences.transforms.candidates import MOST_CANDIDATES, draw_candidates, policy_of
-from leakscope.defences.transforms.privacy_score import Variant
-from leakscope.defences.transforms.race import RaceResult, plan_rungs, race
-from leakscope.defences.transforms.score_bench import PRIVACY
+from leakscope.defences.transforms.privacy_score import COARSE, Variant
+from leakscope.defences.transforms.race import RaceResult, Rung, plan_rungs, race
+from leakscope.defences.transforms.score_bench import ACCURACY, PRIVACY, cost_of, privacy_kind
 from leakscope.defences.transforms.score_book import ScoreBook
 from leakscope.errors import UsageError, suggest
 from leakscope.operations.policy import Policy
@@ -73,6 +73,11 @@ class SearchSettings:
         usual = FIRST if self.mode == "race" else max(1, pictures // 4)
         return min(pictures, self.first or usual)
 
+    @property
+    def every(self) -> int:
+        """Which points of a line the rounds of a race take before the last one; Optuna is told full scores."""
+        return COARSE if self.mode == "race" else 1
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -121,14 +126,17 @@ def search(book: ScoreBook, settings: SearchSettings) -> SearchResult:
 
     named = [Policy.parse(policy).canonical() for policy in settings.also]
     policies = list(dict.fromkeys([*named, *_find_candidates(book, settings, first=first)]))
-    rungs = plan_rungs(len(policies), pictures=pictures, first=first, finalists=settings.top)
-    # Optuna has had all of them on the first pictures already.
-    proposed = settings.mode in ("tpe", "nsga2")
-    before = [first if proposed else 0, *(rung.pictures for rung in rungs)]
-    book.planned += sum(rung.candidates * (rung.pictures - shown) for rung, shown in zip(rungs, before, strict=False))
-    book.planned += 0 if proposed else (rungs[1:] or rungs)[0].candidates * len(bench.batches)
-    book.planned += len(bench.batches)
-    found = race(policies, measure=book.privacy, accept=accept, pictures=pictures, first=first, finalists=settings.top)
+    rungs = plan_rungs(len(policies), pictures=pictures, first=first, finalists=settings.top, every=settings.every)
+    book.planned += _sum_costs(rungs, proposed=settings.mode in ("tpe", "nsga2"), batches=len(bench.batches))
+    found = race(
+        policies,
+        measure=lambda asked, rung: book.privacy(asked, rung.pictures, every=rung.every),
+        accept=accept,
+        pictures=pictures,
+        first=first,
+        finalists=settings.top,
+        every=settings.every,
+    )
     front = _front(book, policies, first) if settings.mode == "nsga2" else ()
     best = tuple(_describe(book, policy, score) for policy, score in found.ranking)
     unchanged = book.accuracy([IDENTITY])[IDENTITY]
@@ -139,7 +147,7 @@ def _find_candidates(book: ScoreBook, settings: SearchSettings, *, first: int) -
     if settings.mode not in ("tpe", "nsga2"):
         return draw_candidates(settings.candidates, seed=settings.seed)
     limit, variant = settings.limit(book.bench.variant), book.bench.variant
-    book.planned += settings.candidates * (first + len(book.bench.batches))
+    book.planned += settings.candidates * (first * cost_of(PRIVACY) + len(book.bench.batches) * cost_of(ACCURACY))
 
     def on_one(policies: Sequence[Policy]) -> list[list[float]]:
         privacy, accuracy = book.privacy(policies, first), book.accuracy(policies)
@@ -152,6 +160,16 @@ def _find_candidates(book: ScoreBook, settings: SearchSettings, *, first: int) -
 
     evaluate = on_one if settings.mode == "tpe" else on_both
     return optuna_search.propose(settings.mode, settings.candidates, evaluate=evaluate, seed=settings.seed)
+
+
+def _sum_costs(rungs: Sequence[Rung], *, proposed: bool, batches: int) -> int:
+    """What a race costs; Optuna has had all candidates on the first pictures already."""
+    asked = 1 if proposed else 1 + (rungs[1:] or rungs)[0].candidates
+    cost, shown = asked * batches * cost_of(ACCURACY), {rungs[0].every: rungs[0].pictures if proposed else 0}
+    for rung in rungs:
+        cost += rung.candidates * (rung.pictures - shown.get(rung.every, 0)) * cost_of(privacy_kind(rung.every))
+        shown[rung.every] = rung.pictures
+    return cost
 
 
 def _to_minimise(accuracy: float, variant: Variant) -> float:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from leakscope.defences.transforms.score_pool import fixed_threads
 from leakscope.errors import UsageError
 from leakscope.networks import check_output, copy_network
 from leakscope.rng import child_seed, generator
@@ -17,6 +18,9 @@ from leakscope.types import Batch
 MOST_EPOCHS = 100_000
 SHARE = 0.1
 _BATCH = 128
+# Networks from this size on are trained by two threads, smaller ones by one. It depends on nothing else, neither the
+# machine nor --workers: threads share out sums, and another number of them gives another network.
+_LARGE_NETWORK = 1_000_000
 # Shares of the training after which the rate falls to a tenth: 22, 37 and 52 of 60 epochs.
 _DROPS = (2.667, 1.6, 1.142)
 
@@ -55,7 +59,7 @@ def train_tiny(
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, drops, gamma=0.1)
     total, done = training.epochs * -(-len(batch.inputs) // _BATCH), 0
     order = generator(training.seed, "search", "order")
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), fixed_threads(_count_threads(found)):
         # Dropout draws from torch's own generator.
         torch.manual_seed(child_seed(training.seed, "search", "training"))
         for _ in range(training.epochs):
@@ -66,6 +70,10 @@ def train_tiny(
                     watch(done, total, loss)
             schedule.step()
     return found.eval()
+
+
+def _count_threads(model: nn.Module) -> int:
+    return 2 if sum(value.numel() for value in model.parameters()) >= _LARGE_NETWORK else 1
 
 
 def _step(model: nn.Module, optimiser: torch.optim.Optimizer, batch: Batch) -> float:
