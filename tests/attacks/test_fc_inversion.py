@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -210,6 +212,15 @@ def test_rank_one_is_the_leading_singular_vector_and_far_closer_than_bias_entrie
         float(1 - functional.cosine_similarity(one, inputs, dim=0)) for one in (scaled, least_squares(weight, bias))
     ]
     assert errors[0] < 0.7 * errors[1]
+
+
+def test_noise_carries_no_value_past_its_bounds():
+    model, batch = dense(), batch_of([2])
+    update = shared(model, batch, defence=gaussian_noise(0.1))
+    for bounds, inside in (((0.0, 1.0), True), (None, False)):
+        seen = replace(observe(model, update, scenario="A", truth=batch), bounds=bounds)
+        found = fc_inversion(combine="rank-one").reconstruct(seen, diagnosing=False)
+        assert (float(found.inputs.min()) >= 0 and float(found.inputs.max()) <= 1) is inside
 
 
 def test_rank_one_reads_off_other_rows_what_was_zeroed_of_one():

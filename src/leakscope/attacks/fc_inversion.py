@@ -67,6 +67,9 @@ class FCInversion(Attack):
         if float(bias.abs().max()) == 0.0:
             return _fail(seen, f"the bias gradient of {layer!r} is zero: nothing to divide by")
         inputs = to_pixels(seen, _ESTIMATES[self.combine](weight, bias)[None])
+        if self.combine == "rank-one" and seen.bounds is not None:
+            # Where noise carried a value past its bounds, the bound is nearer.
+            inputs = torch.clamp(inputs, *limits_of(seen.bounds, inputs))
         loss = _misfit(seen, layer, inputs)
         notes = (*seen.notes, f"closed form on {layer!r}")
         if seen.num_examples != 1 and loss > torch.finfo(weight.dtype).eps ** 0.5:
