@@ -69,7 +69,8 @@ class FCInversion(Attack):
         inputs = to_pixels(seen, _ESTIMATES[self.combine](weight, bias)[None])
         if self.combine == "rank-one" and seen.bounds is not None:
             # Where noise carried a value past its bounds, the bound is nearer.
-            inputs = torch.clamp(inputs, *limits_of(seen.bounds, inputs))
+            low, high = (torch.as_tensor(limit).to(inputs) for limit in limits_of(seen.bounds, inputs))
+            inputs = inputs.clamp(low, high)
         loss = _misfit(seen, layer, inputs)
         notes = (*seen.notes, f"closed form on {layer!r}")
         if seen.num_examples != 1 and loss > torch.finfo(weight.dtype).eps ** 0.5:
