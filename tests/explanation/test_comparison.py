@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
+import torch
 
 from leakscope.attack import Attack, Watch
 from leakscope.attacks.fc_inversion import FCInversion, fc_inversion
@@ -12,11 +13,12 @@ from leakscope.attacks.inverting_gradients import inverting_gradients
 from leakscope.audits.cell import run_cell
 from leakscope.defence import Defence
 from leakscope.explanation import Comparison, explained_by
-from leakscope.explanation.verdict import MARGIN, gain
+from leakscope.explanation.fit import unrelated_share
+from leakscope.explanation.verdict import CONVINCING, MARGIN, TOLERANCE, gain
 from leakscope.models import build
 from leakscope.observation.observe import observe
 from leakscope.registry import attack_from_spec, get_defence
-from leakscope.types import Batch, Observation, Reconstruction, Status
+from leakscope.types import Batch, Fit, Observation, Reconstruction, Status
 from tiny import batch_of, convolutional, dense, shared
 
 
@@ -107,3 +109,18 @@ def test_a_little_of_the_update_that_shows_the_picture_must_be_found():
     assert gain(fit.truth, fit.unrelated) < MARGIN
     astray = run_cell(dense(), batch, _Astray(), defence=noisy, adaptive=True, prior_alone=False)
     assert (found.status, astray.status) == (Status.OK, Status.UNEXPLAINED)
+
+
+def test_shared_numbers_for_each_private_one_decide_what_is_hidden():
+    """Nearly as much as the truth, but not half of what tells it from unrelated inputs: only noise would excuse it."""
+    model, batch = dense(), batch_of([1])
+    noisy = shared(model, batch, defence=get_defence("gaussian-noise", sigma=0.05))
+    seen = observe(model, noisy, scenario="A", truth=batch)
+    truth, unrelated = explained_by(seen, batch.inputs, batch.targets)[0], unrelated_share(seen, batch.targets)
+    low, high = truth - TOLERANCE * (1 - unrelated), unrelated + CONVINCING * (truth - unrelated)
+    blends = (torch.lerp(batch.inputs, batch.inputs.flip(2, 3), step / 100) for step in range(101))
+    near = next(one for one in blends if low < explained_by(seen, one, batch.targets)[0] < high)
+    attack = fc_inversion()
+    found = replace(attack.reconstruct(seen, diagnosing=False), inputs=near, targets=batch.targets, status=Status.OK)
+    found = replace(found, fit=Fit(explained_by(seen, near, batch.targets)[0], 0.0, unrelated))
+    assert attack.judge(seen, found, [batch]).status is Status.UNEXPLAINED

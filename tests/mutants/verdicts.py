@@ -97,7 +97,7 @@ MUTANTS = (
         ("audits/test_cell.py",),
     ),
     Mutant(
-        "shared numbers over shared numbers",
+        "private numbers over shared ones",
         "explanation/assess.py",
         "redundancy=compared.count() / unknowns",
         "redundancy=unknowns / compared.count()",
