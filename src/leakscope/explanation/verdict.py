@@ -84,8 +84,8 @@ def is_hidden(fit: Fit, *, redundancy: float) -> bool:
 
         ratio = (truth − unrelated) / (1 − truth) · shared numbers / private numbers
 
-    is signal over noise for each private number. A small share of a large update may still show a picture: of 786,000
-    numbers 9 % gave 25 dB (a ratio of 22).
+    is signal over noise for each private number. A small share of a large update may still show a picture: of 820,000
+    numbers 9 % beyond unrelated inputs gave 25 dB (a ratio of 25).
     """
     assert fit.truth is not None
     return (fit.truth - fit.unrelated) * redundancy <= HIDDEN * max(1 - fit.truth, 1e-12)
