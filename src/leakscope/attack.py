@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, ClassVar, final, overload
 from torch import Tensor, nn
 
 from leakscope import rng as random
-from leakscope.explanation import is_unfinished, measure_fit, settle_status
+from leakscope.explanation import Comparison, is_unfinished, measure_fit, settle_status, settle_with_truth
 from leakscope.networks import strip, tokens_refused
 from leakscope.networks.handover import no_new_global_hooks, take_over
 from leakscope.observation.scenario import check_needs
-from leakscope.types import Knowledge, Observation, Reconstruction, Status
+from leakscope.types import Batch, Knowledge, Observation, Reconstruction, Status
 
 if TYPE_CHECKING:
     from leakscope.matching.recipe import Recipe
@@ -137,6 +137,19 @@ class Attack(ABC):
         """Steps below which a run on this network is no evidence, unless it explains the update all the same."""
         return LEAST_STEPS
 
+    def comparison(self, seen: Observation) -> Comparison:
+        """What of an update a result of this attack has to explain: all of it, unless it knows a defence."""
+        return Comparison(seen)
+
+    @final
+    def judge(self, seen: Observation, found: Reconstruction, trained: Sequence[Batch]) -> Reconstruction:
+        """A result with what the true examples explain of the update, and the status that follows: for audits alone."""
+        return settle_with_truth(self.comparison(seen), found, trained, is_short=self._is_short(seen))
+
+    def _is_short(self, seen: Observation) -> bool:
+        steps = self.effort.steps
+        return steps is not None and steps < self.least_steps(seen)
+
     @overload
     def reconstruct(
         self, seen: Observation, seed: int = 0, *, watch: Watch | None = None, diagnosing: bool = True
@@ -194,13 +207,15 @@ class Attack(ABC):
             return found
         steps, least = self.effort.steps, self.least_steps(seen)
         # A run that was too short itself would be too short under any other description.
-        short = steps is not None and steps < least
+        short = self._is_short(seen)
 
         def refit(other: Observation) -> Reconstruction:
             return self._reconstruct(other, seed, None)
 
         doubtful = diagnosing and found.status in (Status.OK, Status.UNEXPLAINED)
-        assessed = measure_fit(seen, found, refit=None if short else refit, diagnosing=doubtful)
+        # A description can only be doubted with all of the update at hand.
+        compared = Comparison(seen) if diagnosing else self.comparison(seen)
+        assessed = measure_fit(compared, found, refit=None if short else refit, diagnosing=doubtful)
         fit = None if assessed is None else assessed.fit
         attainable = 1.0 if assessed is None else assessed.attainable
         status, notes = settle_status(found.status, fit, attainable=attainable), found.notes

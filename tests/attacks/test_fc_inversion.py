@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from leakscope import data
+from leakscope.attacks.closed.linear.rows import least_squares, rank_one
 from leakscope.attacks.fc_inversion import fc_inversion, layer_inputs
 from leakscope.client import share
 from leakscope.defences.clip import clip
@@ -15,7 +19,7 @@ from leakscope.metrics import score
 from leakscope.models import build
 from leakscope.models.rgap import logistic_loss
 from leakscope.observation.observe import observe
-from leakscope.rng import generator, normal_like
+from leakscope.rng import generator, normal, normal_like
 from leakscope.types import Batch, LocalTraining, SharedUpdate, Status
 from tiny import batch_of, convolutional, dense, seen_of, shared
 
@@ -25,7 +29,7 @@ def network(dtype, **options):
 
 
 @pytest.mark.parametrize("scenario", ["A", "C", "E"])
-@pytest.mark.parametrize("combine", ["best-row", "least-squares"])
+@pytest.mark.parametrize("combine", ["best-row", "least-squares", "rank-one"])
 @pytest.mark.parametrize("constants", [None, ([0.5, 0.4, 0.3], [0.2, 0.3, 0.4])], ids=["plain", "normalised"])
 def test_one_example_is_exact_in_double_precision(scenario, combine, constants):
     model, batch = network(torch.float64, normalise=constants), batch_of([3], shape=(3, 8, 8))
@@ -174,18 +178,58 @@ def test_the_loss_is_that_of_what_is_returned_and_of_nothing_else():
     assert fc_inversion().evaluate(seen, moved) > found.loss
 
 
-def test_the_informed_attacker_weighs_all_rows_and_gets_closer_under_noise():
+def test_the_informed_attacker_fits_the_whole_layer_and_gets_closer_under_noise():
     model, batch = dense(), batch_of([2])
     exact = shared(model, batch)
     noisy = {name: value + 1e-3 * normal_like(value, generator(0, name)) for name, value in exact.tensors.items()}
     seen = observe(model, SharedUpdate("gradient", noisy, num_examples=1), scenario="A", truth=batch)
     naive = fc_inversion()
     informed = gaussian_noise(1e-3).adapt(naive)
-    assert informed == fc_inversion(combine="least-squares")
+    assert informed == fc_inversion(combine="rank-one")
     errors = [float((attack.reconstruct(seen).inputs - batch.inputs).square().mean()) for attack in (naive, informed)]
     assert errors[1] < 0.8 * errors[0]
     assert prune(0.5).adapt(naive) == clip(1.0).adapt(naive) == naive
     assert prune(0.5).adapt(informed) == informed, "what was known stays known"
+
+
+def noisy_layer(sigma: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Weight and bias gradient of one input behind 40 rows with noise of their own size, and that input."""
+    deltas, inputs = (normal((size,), generator(0, "layer", size), like=torch.zeros(0).double()) for size in (40, 300))
+    weight, bias = torch.outer(deltas, inputs), deltas.clone()
+    return (
+        weight + sigma * normal_like(weight, generator(0, "w")),
+        bias + sigma * normal_like(bias, generator(0)),
+        inputs,
+    )
+
+
+def test_rank_one_is_the_leading_singular_vector_and_far_closer_than_bias_entries_alone():
+    weight, bias, inputs = noisy_layer(1.0)
+    leading = torch.linalg.svd(torch.cat([weight, bias[:, None]], 1)).Vh[0]
+    torch.testing.assert_close(rank_one(weight, bias), leading[:-1] / leading[-1], rtol=1e-6, atol=1e-6)
+    scaled = rank_one(weight, bias)
+    errors = [
+        float(1 - functional.cosine_similarity(one, inputs, dim=0)) for one in (scaled, least_squares(weight, bias))
+    ]
+    assert errors[0] < 0.7 * errors[1]
+
+
+def test_noise_carries_no_value_past_its_bounds():
+    model, batch = dense(), batch_of([2])
+    update = shared(model, batch, defence=gaussian_noise(0.1))
+    for bounds, inside in (((0.0, 1.0), True), (None, False)):
+        seen = replace(observe(model, update, scenario="A", truth=batch), bounds=bounds)
+        found = fc_inversion(combine="rank-one").reconstruct(seen, diagnosing=False)
+        assert (float(found.inputs.min()) >= 0 and float(found.inputs.max()) <= 1) is inside
+
+
+def test_rank_one_reads_off_other_rows_what_was_zeroed_of_one():
+    weight, bias, inputs = noisy_layer(0.0)
+    holes = torch.rand(weight.shape, generator=generator(0, "holes")) < 0.6
+    few = torch.where(torch.arange(len(bias)) < 3, bias, 0)
+    torch.testing.assert_close(rank_one(weight * ~holes, few), inputs, rtol=1e-3, atol=1e-3)
+    # Nothing was shared of an input: nothing is known of it.
+    assert float(rank_one(weight * (torch.arange(300) != 7), few)[7]) == 0
 
 
 def test_nothing_to_divide_by_is_no_evidence():

@@ -14,9 +14,10 @@ from leakscope.defence import ClientHooks, Defence
 from leakscope.defences.noise import gaussian_noise
 from leakscope.defences.prune import prune
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
+from leakscope.explanation.assess import AS_GOOD
 from leakscope.registry import get_attack
 from leakscope.report import CellRecord, verdict
-from leakscope.types import LocalTraining, SealedUpdate, Status
+from leakscope.types import Batch, LocalTraining, SealedUpdate, Status
 from tiny import batch_of, convolutional, dense
 
 
@@ -84,13 +85,17 @@ def test_the_adaptive_attacker_is_marked_and_is_another_attack():
 
 @dataclass(frozen=True)
 class Failing(FCInversion):
-    """Rebuilds well and ends as it is told."""
+    """Ends as it is told, and rebuilds well only where it is told that all went well."""
 
     statuses: tuple[Status, ...] = ()
+    rebuilds: bool = False
 
     def _reconstruct_several(self, seen, seed, watch):
         found = super()._reconstruct_several(seen, seed, watch)
-        return [replace(one, status=status) for one, status in zip(found, self.statuses, strict=True)]
+        return [
+            replace(one, status=status, inputs=one.inputs if status is Status.OK or self.rebuilds else one.inputs * 0)
+            for one, status in zip(found, self.statuses, strict=True)
+        ]
 
 
 def test_one_failed_victim_makes_the_cell_no_evidence():
@@ -98,6 +103,27 @@ def test_one_failed_victim_makes_the_cell_no_evidence():
     for last in (Status.OK, Status.DIVERGED, Status.UNFINISHED):
         attack = Failing(statuses=(Status.OK, last))
         assert run_cell(dense(), victims, attack, prior_alone=False).status is last
+
+
+def test_what_explains_the_update_as_the_truth_does_counts_however_the_run_ended():
+    for status in (Status.DIVERGED, Status.UNFINISHED):
+        attack = Failing(statuses=(status,), rebuilds=True)
+        result = run_cell(dense(), [batch_of([1])], attack, prior_alone=False)
+        assert result.status is Status.OK
+        assert AS_GOOD in result.notes
+    ended_in_nan = Failing(statuses=(Status.NAN,), rebuilds=True)
+    assert run_cell(dense(), [batch_of([1])], ended_in_nan, prior_alone=False).status is Status.NAN
+
+
+def test_a_mixture_of_several_examples_stays_no_evidence_however_well_it_explains_the_update():
+    """Two pictures of one class, nearly alike: their mixture explains the update of both."""
+    one = batch_of([1])
+    both = Batch(torch.cat([one.inputs, 0.98 * one.inputs]), torch.tensor([1, 1]))
+    result = run_cell(dense(), both, fc_inversion(), scenario="A", prior_alone=False)
+    (fit,) = result.fits
+    assert fit.explained > 0.99
+    assert fit.truth == pytest.approx(1.0)
+    assert result.status is Status.DIVERGED
 
 
 @dataclass(frozen=True)

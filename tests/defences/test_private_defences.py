@@ -327,7 +327,7 @@ def test_what_knowing_changes_is_the_distance_and_the_noise_alone():
         same = replace(knowing.recipe, noise=0.0, sum_noise=0.0, example_noise=0.0)
         # A distance of directions stays as it is.
         assert (same, type(knowing.recipe.distance)) == (attack.recipe, Cosine)
-        assert make().adapt(fc_inversion()).combine == "least-squares"
+        assert make().adapt(fc_inversion()).combine == "rank-one"
         assert make().strong_attacks == ("inverting-gradients:tv=1.0",)
 
 

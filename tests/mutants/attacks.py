@@ -262,6 +262,20 @@ MUTANTS = (
         _FC,
     ),
     Mutant(
+        "rank one fits what was zeroed as well",
+        "attacks/closed/linear/rows.py",
+        "shared = (entries != 0).to(entries)",
+        "shared = torch.ones_like(entries)",
+        _FC,
+    ),
+    Mutant(
+        "rank one keeps the bias entries as they came",
+        "attacks/closed/linear/rows.py",
+        "        deltas = (entries @ inputs) / (shared @ inputs.square()).clamp_min(1e-30)\n",
+        "",
+        _FC,
+    ),
+    Mutant(
         "fc-inversion forgets to undo the normalisation",
         "attacks/closed/linear/layer_inputs.py",
         "return values if plain else Pixels(normalised=True).images(seen, values)",

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _FIT = ("explanation/test_fit.py",)
 _STATUS = ("explanation/test_verdict.py",)
+_COMPARED = ("explanation/test_comparison.py",)
 _DIAGNOSIS = ("explanation/test_diagnosis.py",)
 _NULLS = ("audits/test_nulls.py",)
 _GATE = ("report/test_gate.py",)
@@ -25,15 +26,15 @@ MUTANTS = (
     Mutant(
         "unrelated inputs by the least",
         "explanation/fit.py",
-        "return max(best_match(seen, inputs, targets).explained for inputs in draws)",
-        "return min(best_match(seen, inputs, targets).explained for inputs in draws)",
+        "return max(best_match(seen, inputs, targets, view=view).explained for inputs in draws)",
+        "return min(best_match(seen, inputs, targets, view=view).explained for inputs in draws)",
         _FIT,
     ),
     Mutant(
         "unrelated inputs with other labels",
         "explanation/fit.py",
-        "return max(best_match(seen, inputs, targets).explained for inputs in draws)",
-        "return max(best_match(seen, inputs, 1 - targets).explained for inputs in draws)",
+        "return max(best_match(seen, inputs, targets, view=view).explained for inputs in draws)",
+        "return max(best_match(seen, inputs, 1 - targets, view=view).explained for inputs in draws)",
         _FIT,
     ),
     Mutant(
@@ -52,6 +53,83 @@ MUTANTS = (
         "fit.explained >= fit.truth - TOLERANCE",
         "fit.explained <= fit.truth - TOLERANCE",
         _STATUS,
+    ),
+    Mutant(
+        "what is hidden forgets how many numbers were shared",
+        "explanation/verdict.py",
+        "return (fit.truth - fit.unrelated) * redundancy <= HIDDEN",
+        "return (fit.truth - fit.unrelated) <= HIDDEN",
+        _STATUS,
+    ),
+    Mutant(
+        "what is hidden is not compared with noise",
+        "explanation/verdict.py",
+        "<= HIDDEN * max(1 - fit.truth, 1e-12)",
+        "<= HIDDEN",
+        _STATUS,
+    ),
+    Mutant(
+        "a truth that explains little need not be explained",
+        "explanation/verdict.py",
+        "return own > min(MARGIN, CONVINCING * most)",
+        "return own > min(0.0, MARGIN, CONVINCING * most)",
+        _STATUS,
+    ),
+    Mutant(
+        "a run that failed counts where a good one would",
+        "explanation/verdict.py",
+        "return Status.OK if as_good else status",
+        "return Status.OK if as_good or _explains_enough(fit, redundancy=redundancy) else status",
+        _STATUS,
+    ),
+    Mutant(
+        "a truth makes up for too few steps",
+        "explanation/assess.py",
+        "if has_failed and (is_short or is_mixture):",
+        "if has_failed and is_mixture:",
+        _COMPARED,
+    ),
+    Mutant(
+        "a mixture counts where it explains the update",
+        "explanation/assess.py",
+        "if has_failed and (is_short or is_mixture):",
+        "if has_failed and is_short:",
+        ("audits/test_cell.py",),
+    ),
+    Mutant(
+        "private numbers over shared ones",
+        "explanation/assess.py",
+        "redundancy=compared.count() / unknowns",
+        "redundancy=unknowns / compared.count()",
+        _COMPARED,
+    ),
+    Mutant(
+        "earlier rounds do not count",
+        "explanation/fit.py",
+        "return (1 + len(self.seen.earlier)) * sum(",
+        "return sum(",
+        _COMPARED,
+    ),
+    Mutant(
+        "a known defence is taken for a right description",
+        "attack.py",
+        "compared = Comparison(seen) if diagnosing else self.comparison(seen)",
+        "compared = self.comparison(seen)",
+        _COMPARED,
+    ),
+    Mutant(
+        "the fit of one who knows of pruning counts what was pruned",
+        "matching/distances/distance.py",
+        "return self.base.view(_mask(found, target), target)",
+        "return self.base.view(found, target)",
+        _COMPARED,
+    ),
+    Mutant(
+        "the fit counts tensors that were left out",
+        "matching/recipe.py",
+        "return Comparison(self.recipe.matched(seen), self.recipe.distance.view_alone)",
+        "return Comparison(seen, self.recipe.distance.view_alone)",
+        _COMPARED,
     ),
     Mutant(
         "too few steps are enough",

@@ -65,6 +65,19 @@ def test_what_was_rebuilt_is_a_leak_whatever_the_status(status):
     assert found.line.startswith("FAILED: 25.0 dB > 15 dB")
 
 
+def test_a_failed_attack_that_rebuilt_a_picture_is_told_as_a_leak():
+    cells = [
+        cell(psnr=[30.0]),
+        cell("agic", psnr=[25.0], status="unfinished"),
+        cell("dlg", psnr=[9.0], status="diverged"),
+    ]
+    (told,) = [line for line in verdict(cells, 20.0).sentences if line.startswith("No proof of safety")]
+    assert "1 unfinished, 1 diverged" in told
+    assert told.endswith("1 of them rebuilt a recognisable image all the same: that leak is counted.")
+    told = verdict([cells[0], cells[2]], 20.0).sentences
+    assert not any("all the same" in line for line in told)
+
+
 def test_a_leak_wins_over_failed_attacks_and_cells_that_never_ran():
     cells = records(cell(psnr=[25.0]), *(cell("agic", status="timeout", seed=seed) for seed in range(9)))
     found = gate(cells, 15.0, never_run=3, self_check=SelfCheck(passed=False))

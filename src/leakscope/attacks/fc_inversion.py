@@ -16,7 +16,7 @@ from torch import Tensor
 from leakscope.attack import Attack, Watch
 from leakscope.attacks.closed.linear.isolate import Isolated, isolate
 from leakscope.attacks.closed.linear.layer_inputs import first_linear, gradients, layer_inputs, normalise, to_pixels
-from leakscope.attacks.closed.linear.rows import least_squares, quotient
+from leakscope.attacks.closed.linear.rows import least_squares, quotient, rank_one
 from leakscope.errors import UnsuitableError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import SquaredL2
@@ -31,6 +31,9 @@ __all__ = ["PAPER", "FCInversion", "fc_inversion", "layer_inputs"]
 PAPER = "Phong et al.: Privacy-Preserving Deep Learning: Revisited and Enhanced, ATIS 2017"
 # Below it the shared numbers of one example may have been rounded, to half precision for instance.
 _ONE_EXAMPLE = 0.01
+# How the rows of the layer are made one input.
+Combine = Literal["best-row", "least-squares", "rank-one"]
+_ESTIMATES = {"best-row": quotient, "least-squares": least_squares, "rank-one": rank_one}
 # What a defence revises here: only whether there is noise is of use to a closed form.
 _STAND_IN = Recipe(labels=Inferred(), candidate=Pixels(), replay=AsKnown(), distance=SquaredL2(), optimiser=Adam())
 
@@ -40,18 +43,22 @@ class FCInversion(Attack):
     """Reads the input off a linear layer that receives the whole input.
 
     `combine="best-row"` divides the row with the largest bias gradient; `"least-squares"`
-    weighs all rows, Σ δ_i g_i / Σ δ_i², the best estimate where noise was added.
+    weighs all rows, Σ δ_i g_i / Σ δ_i²; `"rank-one"` takes the δ and x nearest to the whole layer, the best estimate
+    where noise was added.
     For more than one example, those are returned that alone reached two rows or more; where
     there is none, the result is a mixture, and status and notes say so.
     """
 
-    combine: Literal["best-row", "least-squares"] = "best-row"
+    combine: Combine = "best-row"
     name: str = "fc-inversion"
     paper: str = PAPER
 
     def revised(self, change: Callable[[Recipe], Recipe]) -> FCInversion:
-        """Under noise all rows are weighed together; whatever else is known, the best row is read as before."""
-        return replace(self, combine="least-squares") if change(_STAND_IN).is_noisy else self
+        """Under noise the whole layer is fitted at once; whatever else is known, the best row is read as before.
+
+        The row with the largest δ lost least to pruning: what it lacks, all others lack as well.
+        """
+        return replace(self, combine="rank-one") if change(_STAND_IN).is_noisy else self
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
         """Invert the layer; the loss is the part of its gradient that the result does not explain."""
@@ -59,8 +66,11 @@ class FCInversion(Attack):
         weight, bias = gradients(seen, layer)
         if float(bias.abs().max()) == 0.0:
             return _fail(seen, f"the bias gradient of {layer!r} is zero: nothing to divide by")
-        estimate = quotient if self.combine == "best-row" else least_squares
-        inputs = to_pixels(seen, estimate(weight, bias)[None])
+        inputs = to_pixels(seen, _ESTIMATES[self.combine](weight, bias)[None])
+        if self.combine == "rank-one" and seen.bounds is not None:
+            # Where noise carried a value past its bounds, the bound is nearer.
+            low, high = (torch.as_tensor(limit).to(inputs) for limit in limits_of(seen.bounds, inputs))
+            inputs = inputs.clamp(low, high)
         loss = _misfit(seen, layer, inputs)
         notes = (*seen.notes, f"closed form on {layer!r}")
         if seen.num_examples != 1 and loss > torch.finfo(weight.dtype).eps ** 0.5:
@@ -77,8 +87,8 @@ class FCInversion(Attack):
         if seen.num_examples is not None:
             several = f"{seen.num_examples} examples behind one update, none alone in two rows"
             return Status.DIVERGED, (f"{several}: the result is their mixture",)
-        # All rows weighed together is how someone who knows of noise reads: then a misfit is expected.
-        if self.combine == "least-squares" or _disagreement(seen, layer, inputs) < _ONE_EXAMPLE:
+        # All rows together is how someone who knows of noise reads: then a misfit is expected.
+        if self.combine != "best-row" or _disagreement(seen, layer, inputs) < _ONE_EXAMPLE:
             return Status.OK, ()
         return Status.DIVERGED, (
             "no single input explains the layer: several examples, and the result is their mixture, "
@@ -90,7 +100,7 @@ class FCInversion(Attack):
         return _misfit(seen, first_linear(seen), reconstruction.inputs)
 
 
-def fc_inversion(*, combine: Literal["best-row", "least-squares"] = "best-row") -> FCInversion:
+def fc_inversion(*, combine: Combine = "best-row") -> FCInversion:
     """Closed-form inversion of the first linear layer with bias."""
     return FCInversion(combine=combine)
 

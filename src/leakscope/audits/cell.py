@@ -19,8 +19,7 @@ from leakscope.audits.nulls import Attacked, Nulls, draw_unrelated, measure_null
 from leakscope.audits.rounds import Federation, Round, play
 from leakscope.client import ClientRun
 from leakscope.defence import Defence
-from leakscope.errors import LeakscopeError, UsageError
-from leakscope.explanation import explained_by, judge_with_truth
+from leakscope.errors import UsageError
 from leakscope.metrics import score, score_trained
 from leakscope.observation.scenario import Scenario, get_scenario
 from leakscope.report.grades import find_worst
@@ -131,23 +130,10 @@ def _attack(attack: Attack, played: Sequence[Round], victims: Sequence[Batch], s
         # The audit made these updates itself: their description is right.
         found = attack.reconstruct(list[Observation](one.seen), own, diagnosing=False)
         rows += [
-            _Row(_judge(each, seen, run.trained or (victim,)), victim, run, place)
+            _Row(attack.judge(seen, each, run.trained or (victim,)), victim, run, place)
             for place, (each, victim, run, seen) in enumerate(zip(found, victims, one.runs, one.seen, strict=True))
         ]
     return rows
-
-
-def _judge(found: Reconstruction, seen: Observation, trained: Sequence[Batch]) -> Reconstruction:
-    """The reconstruction with what the truth explains of the update, and the status that follows from it."""
-    if found.fit is None:
-        return found
-    try:
-        # A defence may change the pictures of every pass: the one that explains most stands for all.
-        truth = max(explained_by(seen, batch.inputs, batch.targets)[0] for batch in trained)
-    except LeakscopeError:
-        return found
-    fit = replace(found.fit, truth=truth)
-    return replace(found, fit=fit, status=judge_with_truth(found.status, fit))
 
 
 def _measure_nulls(

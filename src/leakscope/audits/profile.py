@@ -19,7 +19,6 @@ from leakscope import rng as random
 from leakscope.attack import Attack, Watch
 from leakscope.client import replay_gradient, share, trainable
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.explanation import settle_with_truth
 from leakscope.metrics import guess_baseline, score
 from leakscope.networks import freeze
 from leakscope.observation.checks import not_shared
@@ -201,7 +200,7 @@ class _Target:
                 self.model, [kept], scenario=self.scenario, truths=[self.batch], loss=self.loss, notes=self.notes
             )[0]
             found = attack.reconstruct(seen, seed, watch=watch, diagnosing=False)
-            found = settle_with_truth(seen, found, inputs=self.batch.inputs, targets=self.batch.targets)
+            found = attack.judge(seen, found, [self.batch])
         except UnsuitableError as reason:
             return View(None, Status.REFUSED, str(reason))
         if found.status is not Status.OK:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-from torch import Tensor
 
 from leakscope.errors import LeakscopeError
 from leakscope.explanation.diagnosis import Refit, case_of, diagnose_case
-from leakscope.explanation.fit import explained_by
+from leakscope.explanation.fit import Comparison, explained_by
 from leakscope.explanation.verdict import judge_with_truth
-from leakscope.types import Fit, Observation, Reconstruction
+from leakscope.types import Batch, Fit, Reconstruction, Status
+
+AS_GOOD = "measured with the truth: the true examples explain the update no better than this result, so it counts"
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,13 @@ class Assessment:
 
 
 def measure_fit(
-    seen: Observation, found: Reconstruction, *, refit: Refit | None = None, diagnosing: bool = False
+    compared: Comparison, found: Reconstruction, *, refit: Refit | None = None, diagnosing: bool = False
 ) -> Assessment | None:
     """How much of the update a reconstruction explains; None where it cannot be replayed.
 
     With `diagnosing` a description that explains more is looked for, by `refit` where it needs another run.
     """
-    case = case_of(seen, found)
+    case = case_of(compared.seen, found, view=compared.view)
     if case is None:
         return None
     fit = Fit(case.match.explained, case.match.cosine, case.unrelated)
@@ -39,13 +40,27 @@ def measure_fit(
     return Assessment(replace(fit, diagnosis=diagnosis.line), case.attainable, diagnosis.found is not None)
 
 
-def settle_with_truth(seen: Observation, found: Reconstruction, *, inputs: Tensor, targets: Tensor) -> Reconstruction:
-    """The same result with what the true examples explain, and the status that follows: for audits alone."""
+def settle_with_truth(
+    compared: Comparison, found: Reconstruction, trained: Sequence[Batch], *, is_short: bool
+) -> Reconstruction:
+    """The same result with what the true examples explain, and the status that follows: for audits alone.
+
+    `trained` are the examples of every pass: a defence may change them each time, and the pass that explains most
+    stands for all. `is_short` says that the run had fewer steps than it needs, which no truth makes up for.
+    """
     if found.fit is None:
         return found
     try:
-        truth = explained_by(seen, inputs, targets)[0]
+        shares = [explained_by(compared.seen, one.inputs, one.targets, view=compared.view)[0] for one in trained]
     except LeakscopeError:
         return found
-    fit = replace(found.fit, truth=truth)
-    return replace(found, fit=fit, status=judge_with_truth(found.status, fit))
+    fit = replace(found.fit, truth=max(shares))
+    has_failed = found.status in (Status.DIVERGED, Status.UNFINISHED)
+    # One result for several examples is their mixture, however well it explains the update.
+    is_mixture = len(found.inputs) < min(len(one) for one in trained)
+    if has_failed and (is_short or is_mixture):
+        return replace(found, fit=fit)
+    unknowns = max(one.inputs.numel() for one in trained)
+    status = judge_with_truth(found.status, fit, redundancy=compared.count() / unknowns)
+    notes = (*found.notes, AS_GOOD) if has_failed and status is Status.OK else found.notes
+    return replace(found, fit=fit, status=status, notes=notes)

@@ -11,7 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from leakscope.errors import LeakscopeError
-from leakscope.explanation.fit import attainable_share, best_match, measurable_targets, unrelated_share, used_targets
+from leakscope.explanation.fit import (
+    View,
+    attainable_share,
+    best_match,
+    measurable_targets,
+    unchanged,
+    unrelated_share,
+    used_targets,
+)
 from leakscope.explanation.hypotheses import Case, Hypothesis, lengths
 from leakscope.explanation.marks import marked, to_run
 from leakscope.explanation.signatures import behind_dropout, was_changed
@@ -75,7 +83,7 @@ def diagnose(
     return None if case is None else diagnose_case(case, refit=refit, tries=tries)
 
 
-def case_of(seen: Observation, reconstruction: Reconstruction) -> Case | None:
+def case_of(seen: Observation, reconstruction: Reconstruction, *, view: View = unchanged) -> Case | None:
     """The result beside what unrelated inputs explain; None where it cannot be replayed."""
     targets = measurable_targets(reconstruction)
     if targets is None:
@@ -83,9 +91,10 @@ def case_of(seen: Observation, reconstruction: Reconstruction) -> Case | None:
     # What was found of unknown tensors of the network is part of the result.
     seen = replace(seen, given=reconstruction.unknowns)
     try:
-        match = best_match(seen, reconstruction.inputs, targets)
+        match = best_match(seen, reconstruction.inputs, targets, view=view)
         attainable = attainable_share(seen, reconstruction.inputs, targets)
-        return Case(seen, reconstruction.inputs, targets, match, unrelated_share(seen, targets), attainable)
+        unrelated = unrelated_share(seen, targets, view=view)
+        return Case(seen, reconstruction.inputs, targets, match, unrelated, attainable)
     except LeakscopeError:
         # A network that refuses these examples: the attack has a status of its own for it.
         return None

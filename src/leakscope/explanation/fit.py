@@ -6,11 +6,15 @@ With u the shared update and û the one that the declared client makes of the re
 
 which is cosine² where the cosine is positive, and 0 elsewhere. The length of û is left open because attacks that match
 directions leave it open; whether the best s can be what was declared is a question of its own: see `diagnosis`.
+
+An attacker who knows a defence compares less than all tensors, or compares what the defence would have made of û: see
+`Comparison`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,6 +27,34 @@ from leakscope.types import Observation, Reconstruction, Tensors
 
 # Orders that are tried for what an unknown one costs.
 _ORDERS = 4
+
+# Takes a replayed update and the shared one, and returns the replayed one as it is compared.
+View = Callable[[Tensors, Tensors], Tensors]
+
+
+def unchanged(replayed: Tensors, update: Tensors) -> Tensors:
+    """Compare a replayed update as it is."""
+    return replayed
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What of an update a result has to explain.
+
+    Attributes:
+        seen: the observation with the tensors that are compared; one that a defence changed may be missing.
+        view: what is done to a replayed update first: someone who knows of pruning compares what was shared.
+    """
+
+    seen: Observation
+    view: View = unchanged
+
+    def count(self) -> int:
+        """How many numbers of the update are compared, of all rounds together."""
+        update = self.seen.update.tensors
+        ones = {name: torch.ones_like(value) for name, value in update.items()}
+        kept = self.view(ones, update)
+        return (1 + len(self.seen.earlier)) * sum(int((kept[name] != 0).sum()) for name in update)
 
 
 @dataclass(frozen=True)
@@ -56,26 +88,27 @@ def compare(update: Tensors, replayed: Tensors) -> UpdateMatch:
     return UpdateMatch(max(cosine, 0.0) ** 2, cosine, product / length, declared)
 
 
-def best_match(seen: Observation, inputs: Tensor, targets: Tensor) -> UpdateMatch:
+def best_match(seen: Observation, inputs: Tensor, targets: Tensor, *, view: View = unchanged) -> UpdateMatch:
     """The best that the declared ways to replay make of these examples."""
-    matches = [compare(seen.update.tensors, way(inputs, targets)) for way in replays(seen, len(inputs))]
+    update = seen.update.tensors
+    matches = [compare(update, view(way(inputs, targets), update)) for way in replays(seen, len(inputs))]
     return max(matches, key=lambda match: match.explained)
 
 
-def explained_by(seen: Observation, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
+def explained_by(seen: Observation, inputs: Tensor, targets: Tensor, *, view: View = unchanged) -> tuple[float, float]:
     """(explained, cosine) of the update that `inputs` and `targets` would have caused, by what was declared.
 
     Example:
         >>> explained, cosine = explained_by(seen, batch.inputs, batch.targets)          # doctest: +SKIP
     """
-    match = best_match(seen, inputs.to(device=seen.device, dtype=seen.dtype), targets.to(seen.device))
+    match = best_match(seen, inputs.to(device=seen.device, dtype=seen.dtype), targets.to(seen.device), view=view)
     return match.explained, match.cosine
 
 
-def unrelated_share(seen: Observation, targets: Tensor) -> float:
+def unrelated_share(seen: Observation, targets: Tensor, *, view: View = unchanged) -> float:
     """The most that pictures drawn without the update explain of it with the same targets."""
     draws = unrelated_inputs(seen, len(targets))
-    return max(best_match(seen, inputs, targets).explained for inputs in draws)
+    return max(best_match(seen, inputs, targets, view=view).explained for inputs in draws)
 
 
 def attainable_share(seen: Observation, inputs: Tensor, targets: Tensor) -> float:

@@ -16,6 +16,8 @@ CONVINCING = 0.5
 SOLVED = 0.9
 # Of what unrelated inputs leave, a result may explain this share less than the truth and still be as good as the truth.
 TOLERANCE = 0.05
+# Signal over noise for each private number below which a defence has hidden it: the noise has ten times the energy.
+HIDDEN = 0.1
 # A run of too few steps counts only where it fits the update this well: it then needed no more.
 FITTED = 0.99
 # Where unrelated inputs explain this much, the labels alone make the update, and of the little that is left a few steps
@@ -50,19 +52,52 @@ def settle_status(status: Status, fit: Fit | None, *, attainable: float = 1.0) -
     return Status.UNEXPLAINED if poor or fit.diagnosis else Status.OK
 
 
-def judge_with_truth(status: Status, fit: Fit | None) -> Status:
+def judge_with_truth(status: Status, fit: Fit | None, *, redundancy: float) -> Status:
     """The status of a result in an audit, where `fit.truth` is known and the description is right by construction.
 
-    An update that even the truth does not explain better than unrelated pictures was changed by a defence: there a
-    result that explains as much as the truth is the best there is. No diagnosis counts against it.
+    A result is measured by what the truth explains, which a defence may leave to be little, or nothing: one that
+    explains as much is the best there is, however its run ended. No diagnosis counts against it. `redundancy` is the
+    number of shared numbers over that of private ones: see `is_hidden`.
     """
-    if fit is None or fit.truth is None or status not in (Status.OK, Status.UNEXPLAINED):
+    if fit is None or fit.truth is None:
         return status
-    if gain(fit.explained, fit.unrelated) > MARGIN:
-        return Status.OK
-    hidden = gain(fit.truth, fit.unrelated) <= MARGIN
-    as_good = fit.explained >= fit.truth - TOLERANCE * (1 - fit.unrelated)
-    return Status.OK if hidden and as_good else Status.UNEXPLAINED
+    as_good = explains_as_truth(fit, redundancy=redundancy)
+    if status in (Status.DIVERGED, Status.UNFINISHED):
+        return Status.OK if as_good else status
+    if status not in (Status.OK, Status.UNEXPLAINED):
+        return status
+    return Status.OK if as_good or _explains_enough(fit, redundancy=redundancy) else Status.UNEXPLAINED
+
+
+def explains_as_truth(fit: Fit, *, redundancy: float) -> bool:
+    """Whether nothing is left for a better result: it explains what the truth explains beyond unrelated inputs."""
+    assert fit.truth is not None
+    if is_hidden(fit, redundancy=redundancy):
+        return fit.explained >= fit.truth - TOLERANCE * (1 - fit.unrelated)
+    return gain(fit.explained, fit.unrelated) > SOLVED * gain(fit.truth, fit.unrelated)
+
+
+def is_hidden(fit: Fit, *, redundancy: float) -> bool:
+    """Whether a defence drowned what tells the truth from unrelated inputs: even the truth leaves too much unexplained.
+
+    What the truth explains beyond them is spread over the private numbers, what it leaves over the shared ones, so that
+
+        ratio = (truth − unrelated) / (1 − truth) · shared numbers / private numbers
+
+    is signal over noise for each private number. A small share of a large update may still show a picture: of 820,000
+    numbers 9 % beyond unrelated inputs gave 25 dB (a ratio of 25).
+    """
+    assert fit.truth is not None
+    return (fit.truth - fit.unrelated) * redundancy <= HIDDEN * max(1 - fit.truth, 1e-12)
+
+
+def _explains_enough(fit: Fit, *, redundancy: float) -> bool:
+    """Whether a result is more than unrelated inputs are; of a truth that explains little itself, half of that."""
+    assert fit.truth is not None
+    if is_hidden(fit, redundancy=redundancy):
+        return False
+    own, most = gain(fit.explained, fit.unrelated), gain(fit.truth, fit.unrelated)
+    return own > min(MARGIN, CONVINCING * most)
 
 
 def is_unfinished(history: Sequence[float], fit: Fit | None, *, steps: int | None, least: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from leakscope.attack import Attack, Effort
+from leakscope.explanation import Comparison
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.types import Knowledge, Observation, Reconstruction
 
@@ -37,6 +38,10 @@ class MatchingWrapper(Attack):
     def least_steps(self, seen: Observation) -> int:
         """That of the search."""
         return self.search.least_steps(seen)
+
+    def comparison(self, seen: Observation) -> Comparison:
+        """That of the search."""
+        return self.search.comparison(seen)
 
     def revised(self, change: Callable[[Recipe], Recipe]) -> MatchingWrapper:
         """The same attack around a search that knows a defence."""

@@ -191,7 +191,7 @@ def self_check_words(check: SelfCheck | None, everything: Group) -> str:
 
 
 def failures(cells: Sequence[CellRecord]) -> str:
-    """List the cells that failed: how many of each kind, and the first few by name."""
+    """List the cells that failed: how many of each kind, the first few by name, and how many leak all the same."""
     if not cells:
         return ""
     kinds = Counter("no score" if cell.status == "ok" else cell.status for cell in cells)
@@ -200,7 +200,10 @@ def failures(cells: Sequence[CellRecord]) -> str:
     ]
     more = f" and {len(cells) - _NAMED_CELLS} more" if len(cells) > _NAMED_CELLS else ""
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    return f"Not usable: {counted}. These are {'; '.join(named)}{more}."
+    leaks = sum(bool((worst := group([cell]).worst) and worst.level >= RECOGNISABLE) for cell in cells)
+    # What was rebuilt is proof of a leak, whatever became of the attack.
+    proof = f" {leaks} of them rebuilt a recognisable image all the same: that leak is counted." if leaks else ""
+    return f"No proof of safety: {counted}. These are {'; '.join(named)}{more}.{proof}"
 
 
 def _scores(example: Example) -> str:

@@ -29,6 +29,10 @@ class SoftSigned(DistanceWrapper):
         """Cotangent by automatic differentiation of the softening."""
         return differentiate(self, found, target)
 
+    def view(self, found: Grouped, target: Grouped) -> Grouped:
+        """The soft signs."""
+        return self.base.view({name: self._soften(found[name]) for name in target}, target)
+
     def _soften(self, value: Tensor) -> Tensor:
         size = spread(flat(value).abs().mean(1).clamp_min(1e-30), value)
         soft = value * torch.rsqrt(value.square() + (self.width * size).square())

@@ -71,6 +71,10 @@ class Sparsified(DistanceWrapper):
         value, pulled = self.base.value_and_cotangent(thin, target)
         return value, {name: pulled[name] * kept[name] for name in pulled}
 
+    def view(self, found: Grouped, target: Grouped) -> Grouped:
+        """What is left of the candidate's gradient."""
+        return self.base.view(self._sparsify(found, target), target)
+
     def masked(self) -> Distance:
         """It is known already."""
         return self

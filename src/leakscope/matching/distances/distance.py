@@ -44,6 +44,15 @@ class Distance(ABC):
         """The distance as it applies to `seen`: what it needs of the network or the update is read here."""
         return self
 
+    def view(self, found: Grouped, target: Grouped) -> Grouped:
+        """The part of a candidate's gradient that is compared, after what a known defence does to it."""
+        return found
+
+    def view_alone(self, found: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """As `view`, for one candidate without a dimension of groups."""
+        grouped = ({name: values[name][None] for name in target} for values in (found, target))
+        return {name: value[0] for name, value in self.view(*grouped).items()}
+
     def masked(self) -> Distance:
         """The distance of someone who knows that entries were zeroed before sharing."""
         return Masked(self)
@@ -68,6 +77,10 @@ class DistanceWrapper(Distance):
     def notes(self) -> tuple[str, ...]:
         """What the base has to say."""
         return self.base.notes
+
+    def view(self, found: Grouped, target: Grouped) -> Grouped:
+        """What the base compares."""
+        return self.base.view(found, target)
 
     def bound(self, seen: Observation) -> Distance:
         """The same around the bound base."""
@@ -156,6 +169,10 @@ class Masked(DistanceWrapper):
 
     The attacker who knows of pruning reads the mask off the update itself.
     """
+
+    def view(self, found: Grouped, target: Grouped) -> Grouped:
+        """The surviving entries of what the base compares."""
+        return self.base.view(_mask(found, target), target)
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Distance between the surviving entries."""

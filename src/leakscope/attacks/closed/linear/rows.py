@@ -14,6 +14,9 @@ from torch import Tensor
 
 from leakscope import rng as random
 
+# Each is two products with the layer; noise of a tenth of the signal is settled after three.
+_ALTERNATIONS = 20
+
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
@@ -32,6 +35,22 @@ def quotient(weight: Tensor, bias: Tensor) -> Tensor:
 def least_squares(weight: Tensor, bias: Tensor) -> Tensor:
     """Σ δ_i g_i / Σ δ_i²: all rows weighed together, which averages noise."""
     return (bias @ weight) / bias.square().sum()
+
+
+def rank_one(weight: Tensor, bias: Tensor) -> Tensor:
+    """x of the δ and x that come closest to the shared entries: min ‖[G_W, g_b] − δ [x, 1]ᵀ‖ over those not zeroed.
+
+    Alternating least squares from the bias entries. All of the layer tells δ, not its bias alone: noise in δ no longer
+    shrinks x, rows whose bias entry was zeroed count too, and what was zeroed of one row is read off others. An input
+    of which nothing was shared is 0.
+    """
+    entries = torch.cat([weight, bias[:, None]], 1)
+    shared = (entries != 0).to(entries)
+    inputs, deltas = entries.new_zeros(entries.shape[1]), bias
+    for _ in range(_ALTERNATIONS):
+        inputs = (deltas @ entries) / (deltas.square() @ shared).clamp_min(1e-30)
+        deltas = (entries @ inputs) / (shared @ inputs.square()).clamp_min(1e-30)
+    return inputs[:-1] / inputs[-1]
 
 
 def agreements(weight: Tensor, bias: Tensor) -> list[Agreement]:
