@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from leakscope.matching.distances.compressed import RoundingLikelihood, SoftSigned
-from leakscope.matching.distances.defended import ClippedFirst, PerTensor, Sparsified
-from leakscope.matching.distances.distance import L1, Clipped, Cosine, Distance, DistanceWrapper, Masked, SquaredL2
+from leakscope.matching.distances.defended import Clipped, ClippedFirst, PerTensor, Sparsified
+from leakscope.matching.distances.distance import L1, Cosine, Distance, DistanceWrapper, Masked, Shortened, SquaredL2
 from leakscope.matching.distances.layer_weights import BatchNormRule, LayerWeight, LayerWeighted
 from leakscope.matching.distances.rescaled import Denoised, Direction, Weighed
 from leakscope.matching.distances.wasserstein import SquaredPlusNorm, Wasserstein
@@ -24,6 +24,7 @@ __all__ = [
     "Masked",
     "PerTensor",
     "RoundingLikelihood",
+    "Shortened",
     "SoftSigned",
     "Sparsified",
     "SquaredL2",
