@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakscope.matching.distances.compressed import RoundingLikelihood, SoftSigned
+from leakscope.matching.distances.compressed import Rounded, SoftSigned
 from leakscope.matching.distances.defended import Clipped, ClippedFirst, PerTensor, Sparsified
 from leakscope.matching.distances.distance import L1, Cosine, Distance, DistanceWrapper, Masked, Shortened, SquaredL2
 from leakscope.matching.distances.layer_weights import BatchNormRule, LayerWeight, LayerWeighted
@@ -23,7 +23,7 @@ __all__ = [
     "LayerWeighted",
     "Masked",
     "PerTensor",
-    "RoundingLikelihood",
+    "Rounded",
     "Shortened",
     "SoftSigned",
     "Sparsified",
