@@ -65,6 +65,11 @@ def test_every_pass_over_the_batch_of_a_round_costs_again():
     whole = {"examples": 8, "batch_size": 8, "steps": 30}
     expected = gaussian_epsilon(1.0, steps=90, delta=DELTA)
     assert dp_sgd(1.0, 2.0).guarantee(**whole, local=THREE_PASSES).epsilon == expected
+    # What is proven of reconstruction is that of as many gradients.
+    whole["steps"] = 3
+    three = dp_sgd(1.0, 40.0).guarantee(**whole, local=THREE_PASSES)
+    nine = dp_sgd(1.0, 40.0).guarantee(examples=8, batch_size=8, steps=9)
+    assert three.reconstruction == pytest.approx(nine.reconstruction)
     # One pass over all examples in 25 rounds, so two in 30; three steps with an example in each round of those.
     passes = dp_sgd(1.0, 2.0, sampling="passes").guarantee(**SIZES, local=THREE_PASSES)
     assert passes.epsilon == gaussian_epsilon(1.0, steps=2 * 3, delta=DELTA)
