@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Generator, Tensor, nn
 
 from leakscope.attack import Attack
-from leakscope.types import Batch, SealedUpdate, SharedUpdate, Tensors
+from leakscope.types import Batch, LocalTraining, SealedUpdate, SharedUpdate, Tensors
 
 # Takes what the client's network returned, unprocessed, and the targets.
 TrainingLoss = Callable[[Any, Tensor], Tensor]
@@ -74,7 +74,8 @@ class Guarantee:
         delta: δ it holds for.
         unit: what is protected: "example", or "client" with all its examples.
         sampling_rate: share of the examples, or of the clients, that takes part in a step.
-        steps: how often the mechanism ran.
+        steps: how often the mechanism ran: rounds × `local_steps`.
+        local_steps: how often it ran in one round.
         noise_multiplier: standard deviation of the noise over the sensitivity.
         reconstruction: the most probable success of any attacker, by the probability of a success without the update.
         assumes: how records are sampled, what neighbours are, and what else it holds for, in words.
@@ -88,6 +89,7 @@ class Guarantee:
     noise_multiplier: float
     reconstruction: Mapping[float, float]
     assumes: str = ""
+    local_steps: int = 1
 
 
 class Defence(ABC):
@@ -108,8 +110,13 @@ class Defence(ABC):
         """What this defence does in the client's step; by default nothing."""
         return ClientHooks()
 
-    def guarantee(self, *, examples: int, batch_size: int, steps: int) -> Guarantee | None:
-        """What is proven of `steps` steps, each on `batch_size` of a client's `examples`; None for nothing."""
+    def guarantee(
+        self, *, examples: int, batch_size: int, steps: int, local: LocalTraining | None = None
+    ) -> Guarantee | None:
+        """What is proven of `steps` steps, each on `batch_size` of a client's `examples`; None for nothing.
+
+        With `local` each of them is a round, in which the client trains so on its batch and shares the change.
+        """
         return None
 
     @abstractmethod

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from leakscope.audits import parse_config, run_campaign
+from leakscope.defences.accounting import gaussian_epsilon
 from leakscope.defences.dp_sgd import dp_sgd
 from leakscope.report.schema import parse_summary
+from leakscope.types import LocalTraining
 
 SPEC = "dp-sgd:norm=1.0,noise_multiplier=4.0"
 CONFIG = {
@@ -41,3 +43,33 @@ def test_epsilon_of_the_measured_training_is_in_summary_and_page(tmp_path: Path)
     page = (tmp_path / "run" / "report.html").read_text()
     assert f"ε = {expected.epsilon:.3g} at δ = 1e-05, unit: example, sampling rate 0.152, rounds 6." in page
     assert parse_summary(json.loads(text)).defences[1].guarantee is not None
+
+
+@pytest.mark.parametrize("share", ["gradient", "delta"])
+def test_epsilon_counts_the_local_steps_of_the_audited_clients(tmp_path: Path, share: str) -> None:
+    local = {"lr": 0.1, "epochs": 2, "batch_size": 5}
+    config = {**CONFIG, "defences": [SPEC], "batch_size": 5, "local": local, "attacks": ["dlg-adam:steps=20"]}
+    config["utility"] = {**CONFIG["utility"], "share": share}
+    run_campaign(parse_config(config), tmp_path / "run", quiet=True)
+    private = json.loads((tmp_path / "run" / "summary.json").read_text())["defences"][1]
+    defence, training = dp_sgd(1.0, 4.0), LocalTraining(**local)
+    expected = defence.guarantee(examples=66, batch_size=10, steps=6, local=training)
+    found, one = private["guarantee"], private["guarantee_of_one"]
+    # Ten examples twice in batches of five, in each of six rounds.
+    assert (found["steps"], found["local_steps"]) == (24, 4)
+    assert found["epsilon"] == pytest.approx(expected.epsilon)
+    # An attack of the audit sees one change after two passes over five examples: two steps with each.
+    assert one["epsilon"] == pytest.approx(gaussian_epsilon(2.0, steps=2, delta=1e-5))
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "sampling rate 0.152, rounds 6 of 4 local steps each." in page
+    assert "From one update of 2 local steps" in page
+
+
+def test_a_training_that_shares_changes_has_an_epsilon_of_its_own_local_steps(tmp_path: Path) -> None:
+    config = {**CONFIG, "defences": [SPEC], "utility": {**CONFIG["utility"], "share": "delta"}}
+    run_campaign(parse_config(config), tmp_path / "run", quiet=True)
+    private = json.loads((tmp_path / "run" / "summary.json").read_text())["defences"][1]
+    usual = LocalTraining(lr=0.1, epochs=1, batch_size=3)
+    expected = dp_sgd(1.0, 4.0).guarantee(examples=66, batch_size=10, steps=6, local=usual)
+    assert private["guarantee"]["epsilon"] == pytest.approx(expected.epsilon)
+    assert (private["guarantee"]["steps"], private["guarantee"]["local_steps"]) == (24, 4)

@@ -13,15 +13,19 @@ from torch.nn import functional
 
 from leakscope.attacks.fc_inversion import fc_inversion
 from leakscope.attacks.idlg import idlg
+from leakscope.attacks.inverting_gradients import inverting_gradients
 from leakscope.client import client_generator
 from leakscope.defences.precode import BottleneckLoss, Coded, VariationalBottleneck, precode
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.federated import measure_utility
 from leakscope.matching.labels import infer_labels
+from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
+from leakscope.models import build
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal
 from leakscope.testing import check_defence, convolutional_problem, smallest_problem
+from leakscope.types import SharedUpdate
 from tiny import batch_of, convolutional, dense, flat, shared
 
 LIKE = torch.empty(0, dtype=torch.float64)
@@ -137,6 +141,40 @@ def test_the_attacker_who_searches_for_the_noise_sees_the_picture_again():
     )
     assert blind < 15
     assert found > 40
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "kept"),
+    [
+        (build("lenet5", num_classes=10, in_channels=3, image_size=32), (3, 32, 32), {"conv1", "conv2", "fc1"}),
+        (build("mlp", num_classes=4, in_channels=1, image_size=8, hidden=[9, 8]), (1, 8, 8), {"fc1"}),
+        (convolutional_problem().model, (1, 8, 8), {"0", "2", "5.encode"}),
+        (nn.Sequential(nn.Flatten(), nn.Linear(36, 4)), (1, 6, 6), {"1.encode"}),
+    ],
+    ids=["lenet5", "mlp", "convolutions", "one layer"],
+)
+def test_the_attacker_who_knows_matches_up_to_the_first_fully_connected_layer_of_the_end(model, shape, kept):
+    hardened = precode(7).harden(model)
+    tensors = {name: torch.ones_like(value) for name, value in hardened.server.named_parameters()}
+    seen = observe(hardened, SharedUpdate("gradient", tensors), scenario="E", input_shape=shape)
+    knowing = precode(7).adapt(idlg())
+    assert isinstance(knowing, GradientMatching)
+    matched = knowing.recipe.matched(seen).update.tensors
+    assert {name.rpartition(".")[0] for name in matched} == kept
+    assert {name.rpartition(".")[2] for name in matched} == {"weight", "bias"}
+
+
+def test_behind_convolutions_the_attacker_who_knows_sees_the_picture_as_if_there_were_no_noise():
+    problem, defence = convolutional_problem(), precode()
+    hardened = defence.harden(problem.model, seed=1)
+    seen = observe(hardened, shared(hardened, problem.batch), scenario="C", truth=problem.batch)
+    attack = inverting_gradients(steps=300)
+    blind, found = (
+        float(score(one.reconstruct(seen, seed=4, diagnosing=False), problem.batch).psnr)
+        for one in (attack, defence.adapt(attack))
+    )
+    assert blind < 12
+    assert found > 35
 
 
 def test_labels_are_read_off_as_before():

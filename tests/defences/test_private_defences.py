@@ -25,7 +25,7 @@ from leakscope.defences.per_example import clip_examples
 from leakscope.defences.privacy import count_passes, example_epsilon
 from leakscope.defences.prune import prune
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.distances import Cosine, Denoised, Direction
+from leakscope.matching.distances import Cosine, Denoised, Shortened
 from leakscope.metrics import score
 from leakscope.observation.observe import observe
 from leakscope.registry import defence_from_spec
@@ -302,7 +302,7 @@ def test_the_informed_attacker_is_told_the_variance_of_what_is_shared():
     model, batch = dense(), batch_of([1, 2, 0, 3])
     found = informed(dp_sgd(0.5, 3.0), model, batch)
     assert isinstance(found, Denoised)
-    assert isinstance(found.base, Direction)
+    assert isinstance(found.base, Shortened)
     assert found.variance == pytest.approx((3.0 * 0.5 / 4) ** 2)
     assert informed(fed_cdp(0.5, 3.0), model, batch).variance == pytest.approx((3.0 * 0.5) ** 2 / 4)
     assert informed(dp_fedavg(0.5, 3.0), model, batch).variance == pytest.approx(1.5**2)

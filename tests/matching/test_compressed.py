@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from leakscope.defences.quantise import quantise
-from leakscope.matching.distances import Cosine, Denoised, RoundingLikelihood, SoftSigned, SquaredL2
+from leakscope.matching.distances import Cosine, Denoised, Rounded, SoftSigned, SquaredL2
 from leakscope.rng import generator, normal
 
 SIZES = ((5, 7), (6,))
 ALL = {
     "signs": SoftSigned(SquaredL2()),
     "bare signs": SoftSigned(Cosine(), scaled=False),
-    "rounding": RoundingLikelihood(),
+    "rounding": Rounded(SquaredL2(), levels=15),
+    "rounded directions": Rounded(Cosine(), levels=15),
 }
 
 
@@ -59,30 +60,26 @@ def test_a_soft_sign_is_nearly_the_sign_in_units_of_the_mean_magnitude():
     assert float(soft) == pytest.approx(9 / 10 + 1 / 2)
 
 
-def test_rounding_is_as_unlikely_as_it_is():
-    target = {"a": torch.tensor([[3.0, 6.0, 0.0]]), "b": torch.tensor([[0.0, 0.0]])}
-    found = {"a": torch.tensor([[3.6, 4.5, -0.9]]), "b": torch.tensor([[9.0, -9.0]])}
-    # Steps of 3, and 9 in all that was shared.
-    expected = -3 * (math.log(0.8) + math.log(0.5) + math.log(0.7)) / 9
-    assert float(RoundingLikelihood().value(found, target)) == pytest.approx(expected)
-    far = {"a": torch.tensor([[9.0, 6.0, 0.0]]), "b": target["b"]}
-    # Two steps away: 1 − r = −1, which lies 1.1 below 0.1.
-    beyond = -math.log(0.1) + 1.1 / 0.1 + 0.5 * (1.1 / 0.1) ** 2
-    assert float(RoundingLikelihood().value(far, target)) == pytest.approx(3 * beyond / 9)
+def test_tensors_count_by_how_finely_they_were_rounded():
+    # Norms 5 and 10 over 5 levels are steps of 1 and 2; an entry of 0.5 shows a finer one. The norm of all is √125.
+    target = {"a": torch.tensor([[3.0, 4.0]]), "b": torch.tensor([[0.5, math.sqrt(99.75)]])}
+    steps, whole = {"a": 1.0, "b": 0.5}, math.sqrt(125)
+    gains = Rounded(SquaredL2(), levels=5).gains(target)
+    for name, step in steps.items():
+        assert float(gains[name]) == pytest.approx((whole / step) ** 0.5), "nothing is zero: half the power"
+    found = {"a": torch.tensor([[3.0, 6.0]]), "b": target["b"]}
+    assert float(Rounded(SquaredL2(), levels=5).value(found, target)) == pytest.approx(4 * whole)
 
 
-def test_an_update_of_zeros_says_nothing():
-    value, cotangent = RoundingLikelihood().value_and_cotangent({"a": torch.ones(1, 3)}, {"a": torch.zeros(1, 3)})
-    assert (float(value), cotangent["a"].tolist()) == (0.0, [[0.0] * 3])
-
-
-def test_the_true_gradient_is_never_excluded_by_its_rounding():
-    truth = grouped(5)
-    target = rounded(truth, bits=3)
-    for name in target:
-        steps = target[name].flatten(1).abs()
-        smallest = steps.masked_fill(steps == 0, torch.inf).amin(1)
-        assert bool(((truth[name] - target[name]).flatten(1).abs() < smallest[:, None] * (1 + 1e-9)).all())
+@pytest.mark.parametrize(("zeros", "power"), [(0, 0.5), (2, 0.5), (3, 0.75), (4, 1.0), (7, 1.0)])
+def test_precision_counts_in_full_where_half_of_all_entries_were_rounded_to_zero(zeros, power):
+    value = torch.ones(1, 8, dtype=torch.float64)
+    value[0, :zeros] = 0
+    gains = Rounded(SquaredL2(), levels=100).gains({"a": value[:, :1], "b": value[:, 1:]})
+    norm, rest = (torch.linalg.vector_norm(one) for one in (value, value[:, 1:]))
+    assert float(gains["b"]) == pytest.approx(float(100 * norm / rest) ** power)
+    if zeros:
+        assert float(gains["a"]) == 1.0, "a tensor of zeros was not rounded"
 
 
 def test_relative_noise_weighs_a_tensor_by_what_is_not_noise():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leakscope.attacks.inverting_gradients import inverting_gradients
-from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Masked, SquaredL2
+from leakscope.matching.distances import L1, Clipped, Cosine, Denoised, Masked, Shortened, SquaredL2
 from leakscope.matching.replays import OneGradient
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal
@@ -21,6 +21,7 @@ ALL = {
     **BASES,
     **{f"masked {name}": Masked(base) for name, base in BASES.items()},
     **{f"clipped {name}": Clipped(base) for name, base in BASES.items()},
+    **{f"shortened {name}": Shortened(base) for name, base in BASES.items()},
     **{f"denoised {name}": Denoised(base, variance=0.2) for name, base in BASES.items()},
     "denoised masked cosine": Denoised(Masked(Cosine()), variance=0.2),
 }
@@ -135,6 +136,29 @@ def test_clipped_does_not_depend_on_how_tight_the_bound_was():
     found = {name: 100 * value for name, value in found.items()}
     tight = {name: 1e-3 * value for name, value in target.items()}
     torch.testing.assert_close(Clipped(SquaredL2()).value(found, tight), Clipped(SquaredL2()).value(found, target))
+
+
+def test_shortened_is_the_squared_tangent_of_the_angle_and_plain_for_what_is_too_short():
+    target = {"a": torch.tensor([[3.0]]), "b": torch.tensor([[4.0]])}
+    # Twice as long along the target, and 5 to the side of it: tan = 5/10.
+    beside = {"a": torch.tensor([[6.0 - 4.0]]), "b": torch.tensor([[8.0 + 3.0]])}
+    distance = Shortened(SquaredL2())
+    assert float(distance.value(beside, target)) == pytest.approx(0.25)
+    longer = {name: 7 * value for name, value in target.items()}
+    assert float(distance.value(longer, target)) == pytest.approx(0, abs=1e-9)
+    # Along the target by less than its length, or against it: nothing was cut, and lengths count, in units of 5.
+    for factor in (0.5, -2.0):
+        short = {name: factor * value for name, value in target.items()}
+        assert float(distance.value(short, target)) == pytest.approx((1 - factor) ** 2)
+    tight = {name: 1e-3 * value for name, value in target.items()}
+    assert float(distance.value(beside, tight)) == pytest.approx(0.25)
+
+
+def test_shortened_changes_nothing_about_a_distance_that_is_blind_to_scale():
+    found, target = grouped(0, 2, [(3, 2), (4,)]), grouped(1, 2, [(3, 2), (4,)])
+    torch.testing.assert_close(Shortened(Cosine()).value(found, target), Cosine().value(found, target))
+    assert Cosine().clipped() == Cosine()
+    assert SquaredL2().clipped() == Shortened(SquaredL2())
 
 
 def test_denoised_hardly_listens_to_a_tensor_drowned_in_noise():

@@ -16,7 +16,7 @@ from leakscope.defences.prune import prune
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
 from leakscope.matching import problem
 from leakscope.matching.candidates import Pixels
-from leakscope.matching.distances import Clipped, Cosine, Denoised, Direction, Masked, SquaredL2
+from leakscope.matching.distances import Cosine, Denoised, Direction, Masked, Shortened, SquaredL2
 from leakscope.matching.labels import Inferred, Soft
 from leakscope.matching.optimisers import LBFGS, Adam, Optimiser
 from leakscope.matching.penalties import TotalVariation
@@ -171,10 +171,10 @@ def test_a_replay_of_local_steps_is_refused_where_rate_and_steps_are_unknown():
 def test_a_defence_changes_the_axis_it_concerns_and_nothing_else():
     pruned, clipped, noisy = (defence.adapt(BASE) for defence in (prune(0.9), clip(1.0), gaussian_noise(0.5)))
     assert pruned == revised(distance=Masked(SquaredL2()))
-    assert clipped == revised(distance=Clipped(SquaredL2()))
+    assert clipped == revised(distance=Shortened(SquaredL2()))
     assert noisy == revised(noise=0.25, joins_rounds=True)
     assert laplacian_noise(0.5).adapt(BASE) == revised(noise=0.5, joins_rounds=True)
-    assert clip(1.0).adapt(pruned) == revised(distance=Clipped(Masked(SquaredL2())))
+    assert clip(1.0).adapt(pruned) == revised(distance=Shortened(Masked(SquaredL2())))
     assert gaussian_noise(0.1).adapt(noisy) == revised(noise=0.25 + 0.1**2, joins_rounds=True), (
         "independent variances add up"
     )

@@ -17,6 +17,7 @@ _P_FORWARD = (_PRECODE + "what_it_computes",)
 _P_EVAL = (_PRECODE + "noise_is_drawn_in_evaluation_mode_too",)
 _P_NOISE = (_PRECODE + "with_the_clients_noise_the_truth_explains_the_update",)
 _P_PLACE = (_PRECODE + "the_bottleneck_stands_before_the_classifier",)
+_P_MATCHED = (_PRECODE + "the_attacker_who_knows_matches_up_to_the_first_fully_connected_layer_of_the_end",)
 _L_FORMULA = (_LOCK + "scale_and_shift_come_from_the_key_through_two_layers",)
 _L_CHAIN = (_LOCK + "each_lock_has_scale_and_shift_of_the_one_before_as_keys",)
 _L_NORM = (_LOCK + "in_a_network_with_normalisation_nothing_but_scale_and_shift_changes",)
@@ -164,9 +165,23 @@ MUTANTS = (
     Mutant(
         "the attacker who knows PRECODE does not search for the noise",
         "defences/precode.py",
-        "replace(recipe, unknowns=True)",
-        "recipe",
+        "replace(recipe, unknowns=True, leave_out",
+        "replace(recipe, leave_out",
         _P_NOISE,
+    ),
+    Mutant(
+        "the attacker who knows PRECODE matches the bottleneck too",
+        "defences/precode.py",
+        "leave_out=(*recipe.leave_out, BehindFirstLinear())",
+        "leave_out=recipe.leave_out",
+        _P_MATCHED,
+    ),
+    Mutant(
+        "the attacker who knows PRECODE leaves out the layer that gives its input away",
+        "defences/precode.py",
+        "behind = list(modules)[last_other + 2 :]",
+        "behind = list(modules)[last_other + 1 :]",
+        _P_MATCHED,
     ),
     Mutant(
         "key-lock scales by the shift",

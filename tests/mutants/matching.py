@@ -186,9 +186,30 @@ MUTANTS = (
     ),
     Mutant(
         "clipped distance never clips",
-        "matching/distances/distance.py",
+        "matching/distances/defended.py",
         "factor = 1 / torch.maximum(found_norm, bound)",
         "factor = 1 / bound",
+        _DISTANCES,
+    ),
+    Mutant(
+        "shortened distance makes short gradients longer",
+        "matching/distances/distance.py",
+        "longer = (along / squared).clamp_min(1.0)",
+        "longer = (along / squared).clamp_min(0.1)",
+        _DISTANCES,
+    ),
+    Mutant(
+        "shortened distance never shortens",
+        "matching/distances/distance.py",
+        "longer = (along / squared).clamp_min(1.0)",
+        "longer = (along / squared).clamp(1.0, 1.0)",
+        _DISTANCES,
+    ),
+    Mutant(
+        "shortened distance projects with the norm, not its square",
+        "matching/distances/distance.py",
+        "longer = (along / squared).clamp_min(1.0)",
+        "longer = (along / squared.sqrt()).clamp_min(1.0)",
         _DISTANCES,
     ),
     Mutant(

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _ACCOUNT = ("defences/test_accounting.py",)
 _PROOF = ("defences/test_reconstruction.py",)
+_LOCAL = ("defences/test_local_guarantees.py",)
 
 
 def _noise(test: str) -> tuple[str, ...]:
@@ -141,6 +142,83 @@ MUTANTS = (
         _noise("what_is_proven_of_reconstruction_is_the_smallest_bound_and_not_below_the_guess"),
     ),
     Mutant(
+        "privacy: an example counted once a round, however often it is looked at",
+        "defences/privacy.py",
+        "return cls(len(order), max(seen.values()), min(len(step) for step in order))",
+        "return cls(len(order), 1, min(len(step) for step in order))",
+        _LOCAL,
+    ),
+    Mutant(
+        "privacy: the largest local batch for the smallest",
+        "defences/privacy.py",
+        "min(len(step) for step in order))",
+        "max(len(step) for step in order))",
+        _LOCAL,
+    ),
+    Mutant(
+        "privacy: looks forgotten in passes",
+        "defences/privacy.py",
+        "steps=looks * count_passes(rate=rate, steps=steps)",
+        "steps=count_passes(rate=rate, steps=steps)",
+        _LOCAL,
+    ),
+    Mutant(
+        "privacy: reconstruction without the looks of a round",
+        "defences/privacy.py",
+        "often = looks * (rounds if",
+        "often = (rounds if",
+        _LOCAL,
+    ),
+    Mutant(
+        "privacy: looks forgotten in the sum for fixed batches",
+        "defences/accounting.py",
+        "math.log(2) + looks * j * (j - 1)",
+        "math.log(2) + j * (j - 1)",
+        _LOCAL,
+    ),
+    Mutant(
+        "privacy: looks forgotten in its first term",
+        "defences/accounting.py",
+        "_log_expm1(looks / multiplier**2)",
+        "_log_expm1(1 / multiplier**2)",
+        _LOCAL,
+    ),
+    Mutant(
+        "privacy: moments of one Gaussian for several looks",
+        "defences/accounting.py",
+        "    if looks > 1:\n        return simple\n",
+        "",
+        _LOCAL,
+    ),
+    Mutant(
+        "privacy: looks forgotten without sampling",
+        "defences/accounting.py",
+        "gaussian_epsilon(multiplier, steps=looks * steps, delta=delta)",
+        "gaussian_epsilon(multiplier, steps=steps, delta=delta)",
+        _LOCAL,
+    ),
+    Mutant(
+        "privacy: Fed-CDP's noise of a whole batch in local steps",
+        "defences/fed_cdp.py",
+        "least = min(Round.of(local, one).least for one in (size, last))",
+        "least = min(size, last)",
+        _LOCAL,
+    ),
+    Mutant(
+        "privacy: a report forgets the audited clients' local steps",
+        "audits/execute.py",
+        "local = _local_of(spec) or choose_local(",
+        "local = choose_local(",
+        ("audits/test_guarantee.py",),
+    ),
+    Mutant(
+        "privacy: one update as if it were one gradient",
+        "audits/execute.py",
+        "steps=1, local=spec.audited.local)",
+        "steps=1, local=None)",
+        ("audits/test_guarantee.py",),
+    ),
+    Mutant(
         "privacy: a chain claims what another part broke",
         "defences/chain.py",
         'return None if mixed and found.unit == "example" else found',
@@ -164,7 +242,7 @@ MUTANTS = (
     Mutant(
         "privacy: the attacker who knows compares lengths",
         "defences/per_example.py",
-        "return distance if distance.is_scale_free else Direction(distance)",
+        "return distance if distance.is_scale_free else Shortened(distance)",
         "return distance",
         _noise("the_informed_attacker_is_told_the_variance_of_what_is_shared"),
     ),

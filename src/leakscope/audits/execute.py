@@ -11,7 +11,6 @@ from torch import Tensor
 
 from leakscope.attack import Attack, Effort
 from leakscope.audits.cell import run_cell
-from leakscope.audits.config import AccuracyTraining
 from leakscope.audits.findings import attack_findings, number
 from leakscope.audits.inputs import Inputs, changed
 from leakscope.audits.nulls import PUBLIC_PICTURES
@@ -22,13 +21,14 @@ from leakscope.audits.subject import Subject
 from leakscope.defence import Defence
 from leakscope.errors import KnowledgeError, UnsuitableError
 from leakscope.federated import Trained, train_with
+from leakscope.federated.training import choose_local
 from leakscope.registry import attack_from_spec, defence_from_spec
 from leakscope.report.schema import GuaranteeRecord, PlannedAttack, TrainingFindings
 from leakscope.runner import CellOutcome
 from leakscope.runner.limits import is_exhaustion
 from leakscope.runner.worker import failure_of
 from leakscope.software import software
-from leakscope.types import AuditResult, Bounds, Status
+from leakscope.types import AuditResult, Bounds, LocalTraining, Status
 
 # Below this an optimiser has hardly left its start: the result would be noise that looks like protection.
 FEWEST_STEPS = 20
@@ -128,6 +128,7 @@ def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
         test,
         how=told.how,
         share=told.share,
+        local=_local_of(spec) if told.share == "delta" else None,
         clients=told.shards,
         rounds=told.rounds,
         batch_size=told.batch_size,
@@ -144,9 +145,8 @@ def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
         diverged=found.diverged,
         rounds=found.rounds,
         paper="" if defence is None else defence.paper,
-        guarantee=_proven(defence, examples=len(train), training=spec.training),
-        # The smallest batch: the attacked one may be of any size, and no noise is less than on one example.
-        guarantee_of_one=_proven(defence, examples=1, training=None),
+        guarantee=_proven(defence, spec, examples=len(train)),
+        guarantee_of_one=_proven_of_one(defence, spec),
         classes=found.classes,
         chance=found.chance,
         guesses=found.at_chance,
@@ -154,18 +154,35 @@ def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
     return CellOutcome(Status.OK, findings.model_dump(mode="json"), measured=_step_times(found))
 
 
-def _proven(defence: Defence | None, *, examples: int, training: AccuracyTraining | None) -> GuaranteeRecord | None:
-    """What a defence proves, over all rounds of a training on so many examples, or of one gradient.
+def _proven(defence: Defence | None, spec: TrainingCellSpec, *, examples: int) -> GuaranteeRecord | None:
+    """What a defence proves over all rounds of a training on so many examples.
 
-    Of changes of weights nothing is said: how often an example takes part in their local steps is another count.
+    Clients train in every round as those of the audit do: ε of one gradient a round would be too small for them.
     """
-    if training is not None and training.share != "gradient":
-        return None
-    batch_size, steps = (1, 1) if training is None else (training.batch_size, training.rounds)
-    clients = 1 if training is None or training.how == "central" else training.clients
-    found = (
-        None if defence is None else defence.guarantee(examples=examples // clients, batch_size=batch_size, steps=steps)
-    )
+    told = spec.training
+    local = _local_of(spec) or choose_local(told.share, None, batch_size=told.batch_size, lr=told.lr)
+    shard = examples // told.shards
+    return _record(defence, examples=shard, batch_size=told.batch_size, steps=told.rounds, local=local)
+
+
+def _proven_of_one(defence: Defence | None, spec: TrainingCellSpec) -> GuaranteeRecord | None:
+    """What it proves of one gradient or change of weights, with an example known to be behind it."""
+    if spec.audited is None:
+        # The smallest batch: the attacked one may be of any size, and no noise is less than on one example.
+        return _record(defence, examples=1, batch_size=1, steps=1, local=None)
+    size = spec.audited.batch_size
+    return _record(defence, examples=size, batch_size=size, steps=1, local=spec.audited.local)
+
+
+def _local_of(spec: TrainingCellSpec) -> LocalTraining | None:
+    return None if spec.audited is None else spec.audited.local
+
+
+def _record(
+    defence: Defence | None, *, examples: int, batch_size: int, steps: int, local: LocalTraining | None
+) -> GuaranteeRecord | None:
+    sizes = {"examples": examples, "batch_size": batch_size, "steps": steps}
+    found = None if defence is None else defence.guarantee(**sizes, local=local)
     if found is None:
         return None
     return GuaranteeRecord(
@@ -174,6 +191,7 @@ def _proven(defence: Defence | None, *, examples: int, training: AccuracyTrainin
         unit=found.unit,
         sampling_rate=found.sampling_rate,
         steps=found.steps,
+        local_steps=found.local_steps,
         noise_multiplier=found.noise_multiplier,
         reconstruction={f"{prior:g}": success for prior, success in found.reconstruction.items()},
         assumes=found.assumes,

@@ -11,7 +11,7 @@ from leakscope.audits.config import RESIDUAL_ATTACKS, Config, Planned, PlannedAt
 from leakscope.audits.inputs import DataRecord, Inputs, name_data
 from leakscope.audits.own_code import hash_specs
 from leakscope.audits.read_files import hash_file, hash_option_files
-from leakscope.audits.specs import NONE, AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
+from leakscope.audits.specs import NONE, AttackCellSpec, AuditedClients, CellSpec, SubjectSpec, TrainingCellSpec
 from leakscope.audits.subject import Subject
 from leakscope.errors import BadInputError, UsageError
 from leakscope.networks import freeze, is_residual_with_stored_statistics, settle
@@ -256,11 +256,13 @@ def _borrows_prior(config: Config, attack: str, *, defence: str, adaptive: bool)
 def _training_cells(config: Config, subject: SubjectSpec) -> list[TrainingCellSpec]:
     if config.utility is None:
         return []
+    audited = None if config.local is None else AuditedClients(local=config.local, batch_size=config.batch_size)
     return [
         TrainingCellSpec(
             subject=subject,
             defence=defence,
             training=config.utility,
+            audited=audited,
             seed=config.seeds[0],
             code_hash=hash_specs(defence),
             file_hashes=hash_option_files(defence),

@@ -22,7 +22,7 @@ from leakscope.version import __version__
 NONE = "none"
 # Left out of the JSON at their defaults: a spec of version 0.1 reads and writes the same.
 _SINCE_0_1 = ("rounds", "limit", "classes", "normalise", "bounds", "code_hash", "prior_alone")
-_SINCE_0_1 += ("one_hot", "data_version", "software", "file_hashes")
+_SINCE_0_1 += ("one_hot", "data_version", "software", "file_hashes", "audited")
 _TRAINING_SINCE_0_1 = ("seeds", "how", "share")
 
 
@@ -127,11 +127,22 @@ class AttackCellSpec(_CellSpec):
         return {**found, "local": None if self.local is None else self.local.settings()}
 
 
+class AuditedClients(Settings):
+    """How the clients of the audit train before they share, and on how many examples each."""
+
+    local: LocalTraining
+    batch_size: int
+
+
 class TrainingCellSpec(_CellSpec):
-    """A short training under one defence, for the accuracy it costs."""
+    """A short training under one defence, for the accuracy it costs.
+
+    `audited` is given where the clients of the audit train locally: what is proven is proven of them.
+    """
 
     kind: Literal["utility"] = "utility"
     training: AccuracyTraining
+    audited: AuditedClients | None = None
 
     @property
     def label(self) -> str:
@@ -146,6 +157,8 @@ class TrainingCellSpec(_CellSpec):
     def to_json(self) -> dict[str, Any]:
         """As plain JSON, for the worker and for the key."""
         found = super().to_json()
+        if self.audited is not None:
+            found["audited"] = {"local": self.audited.local.settings(), "batch_size": self.audited.batch_size}
         return {**found, "training": _without_news(self.training, found["training"], _TRAINING_SINCE_0_1)}
 
 

@@ -115,28 +115,34 @@ def poisson_epsilon(
     return to_epsilon({order: steps * poisson_rdp(order, rate=rate, multiplier=multiplier) for order in usable}, delta)
 
 
-def fixed_batch_rdp(order: int, *, rate: float, multiplier: float) -> float:
+def fixed_batch_rdp(order: int, *, rate: float, multiplier: float, looks: int = 1) -> float:
     """Rényi divergence of whole order α of one step on a batch of fixed size, drawn without replacement.
 
     log(1 + Σⱼ γʲ (α over j) ζ(j)) / (α − 1), j = 2 … α, for neighbours that differ in one record: Wang, Balle,
     Kasiviswanathan, AISTATS 2019. Of their two bounds on ζ the smaller counts. Never above the step without sampling.
+
+    In a round of local steps a record of the batch is in up to `looks` of them, each with noise of its own, and the
+    divergences of those add up. Steps without the record change nothing: they only process what is out already.
     """
-    plain = order / (2 * multiplier**2)
+    plain = looks * order / (2 * multiplier**2)
     if rate in (0, 1):
         return rate * plain
     j = np.arange(2, order + 1)
-    terms = j * math.log(rate) + _log_binomial(order, j) + _log_ternary(order, multiplier)
+    terms = j * math.log(rate) + _log_binomial(order, j) + _log_ternary(order, multiplier, looks)
     return min(plain, _log_sum(np.concatenate([[0.0], terms])) / (order - 1))
 
 
-def _log_ternary(order: int, multiplier: float) -> np.ndarray:
+def _log_ternary(order: int, multiplier: float, looks: int) -> np.ndarray:
     """log of bounds on ζ(j), j = 2 … order: the j-th moment of |p − q| / r over three neighbouring batches.
 
-    Theorem 9: 2 e^((j−1) ε(j)) with ε(j) = j / 2σ², at j = 2 also 4 (e^ε(2) − 1). Theorem 27: 4 √(B(2⌊j/2⌋) B(2⌈j/2⌉)).
+    Theorem 9: 2 e^((j−1) ε(j)) with ε(j) = looks · j / 2σ², at j = 2 also 4 (e^ε(2) − 1), for whatever has these
+    divergences. Theorem 27: 4 √(B(2⌊j/2⌋) B(2⌈j/2⌉)), for a single Gaussian.
     """
     j = np.arange(2, order + 1)
-    simple = math.log(2) + j * (j - 1) / (2 * multiplier**2)
-    simple[0] = min(simple[0], math.log(4) + _log_expm1(1 / multiplier**2))
+    simple = math.log(2) + looks * j * (j - 1) / (2 * multiplier**2)
+    simple[0] = min(simple[0], math.log(4) + _log_expm1(looks / multiplier**2))
+    if looks > 1:
+        return simple
     few = j[1:_MOST_MOMENTS]
     moments = _central_moments(multiplier)
     fine = math.log(4) + (moments[few // 2] + moments[(few + 1) // 2]) / 2
@@ -162,18 +168,24 @@ def _central_moments(multiplier: float) -> np.ndarray:
     return np.array([0.0, *found])
 
 
-def fixed_batch_curve(multiplier: float, *, rate: float, steps: int) -> dict[float, float]:
-    """Rényi divergences of `steps` steps on batches of fixed size, by order."""
-    return {float(order): steps * fixed_batch_rdp(order, rate=rate, multiplier=multiplier) for order in WHOLE_ORDERS}
+def fixed_batch_curve(multiplier: float, *, rate: float, steps: int, looks: int = 1) -> dict[float, float]:
+    """Rényi divergences of `steps` batches of fixed size, each record in up to `looks` steps of its batch, by order."""
+    return {
+        float(order): steps * fixed_batch_rdp(order, rate=rate, multiplier=multiplier, looks=looks)
+        for order in WHOLE_ORDERS
+    }
 
 
-def fixed_batch_epsilon(multiplier: float, *, rate: float, steps: int, delta: float) -> float:
-    """ε of `steps` steps on batches of fixed size; the exact one without sampling where that is smaller."""
+def fixed_batch_epsilon(multiplier: float, *, rate: float, steps: int, delta: float, looks: int = 1) -> float:
+    """ε of `steps` batches of fixed size, each record in up to `looks` steps of its batch.
+
+    The exact one without sampling where that is smaller.
+    """
     _check(delta=delta, steps=steps, multiplier=multiplier, rate=rate)
     if multiplier == 0:
         return math.inf
-    sampled = to_epsilon(fixed_batch_curve(multiplier, rate=rate, steps=steps), delta)
-    return min(sampled, gaussian_epsilon(multiplier, steps=steps, delta=delta))
+    sampled = to_epsilon(fixed_batch_curve(multiplier, rate=rate, steps=steps, looks=looks), delta)
+    return min(sampled, gaussian_epsilon(multiplier, steps=looks * steps, delta=delta))
 
 
 def to_epsilon(divergences: dict[float, float], delta: float) -> float:

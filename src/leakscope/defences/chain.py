@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from leakscope.attack import Attack
 from leakscope.defence import ClientHooks, Defence, Guarantee, Hardened, StepContext
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.types import Batch, SealedUpdate, SharedUpdate, Tensors
+from leakscope.types import Batch, LocalTraining, SealedUpdate, SharedUpdate, Tensors
 
 BatchHook = Callable[[Batch, Generator], Batch]
 GradientHook = Callable[[dict[str, Tensor], StepContext], dict[str, Tensor]]
@@ -64,12 +64,16 @@ class Chain(Defence):
             feedback=_feedback(each) if remembers else None,
         )
 
-    def guarantee(self, *, examples: int, batch_size: int, steps: int) -> Guarantee | None:
+    def guarantee(
+        self, *, examples: int, batch_size: int, steps: int, local: LocalTraining | None = None
+    ) -> Guarantee | None:
         """That of the one part that has one, where no other part acts between its clipping and its noise.
 
         What acts on batches may mix examples, so that nothing is claimed then.
         """
-        each = [part.guarantee(examples=examples, batch_size=batch_size, steps=steps) for part in self.parts]
+        each = [
+            part.guarantee(examples=examples, batch_size=batch_size, steps=steps, local=local) for part in self.parts
+        ]
         proven = [(place, one) for place, one in enumerate(each) if one is not None]
         if len(proven) != 1:
             return None

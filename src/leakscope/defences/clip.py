@@ -27,7 +27,7 @@ class Clip(UpdateDefence):
         check_defence_option("clip", "norm", self.norm)
 
     def adapt(self, attack: Attack) -> Attack:
-        """The attacker clips its candidates as well."""
+        """The attacker knows that candidates may be longer than what was shared."""
         return attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.clipped()))
 
     def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:

@@ -11,12 +11,12 @@ from leakscope import rng as random
 from leakscope.attack import Attack
 from leakscope.defence import ClientHooks, Defence, Guarantee, StepContext
 from leakscope.defences.accounting import calibrate, gaussian_epsilon
-from leakscope.defences.per_example import DELTA, check_noise, ignore_length
+from leakscope.defences.per_example import DELTA, check_noise, undo_cut
 from leakscope.defences.privacy import guarantee_clients
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.recipe import Recipe
 from leakscope.tensors import all_finite, global_norm
-from leakscope.types import SharedUpdate
+from leakscope.types import LocalTraining, SharedUpdate
 
 PAPER = "McMahan et al.: Learning Differentially Private Recurrent Language Models, ICLR 2018"
 
@@ -44,8 +44,8 @@ class DPFedAvg(Defence):
         """Act on the finished update, after a look at the network."""
         return ClientHooks(gradient=_refuse_statistics, update=self._disturb)
 
-    def guarantee(self, *, examples: int, batch_size: int, steps: int) -> Guarantee:
-        """What is proven of all examples of a client; every step is a round."""
+    def guarantee(self, *, examples: int, batch_size: int, steps: int, local: LocalTraining | None = None) -> Guarantee:
+        """What is proven of all examples of a client; every step is a round, however the client trains in it."""
         return guarantee_clients(self.noise_multiplier, delta=self.delta, rounds=steps)
 
     def adapt(self, attack: Attack) -> Attack:
@@ -53,7 +53,7 @@ class DPFedAvg(Defence):
         return attack.revised(self._revise)
 
     def _revise(self, recipe: Recipe) -> Recipe:
-        distance = recipe.distance if math.isinf(self.norm) else ignore_length(recipe.distance)
+        distance = recipe.distance if math.isinf(self.norm) else undo_cut(recipe.distance)
         return replace(recipe, distance=distance, noise=recipe.noise + self._scale**2)
 
     @property

@@ -11,6 +11,7 @@ from leakscope.defence import ClientHooks, Guarantee, StepContext
 from leakscope.defences.per_example import DELTA, PerExample, choose_multiplier, clip_examples
 from leakscope.defences.privacy import Sampling, guarantee_examples
 from leakscope.matching.recipe import Recipe
+from leakscope.types import LocalTraining
 
 PAPER = "Abadi et al.: Deep Learning with Differential Privacy, CCS 2016"
 
@@ -26,7 +27,7 @@ class DPSGD(PerExample):
         """Clip single examples, then disturb their mean once."""
         return ClientHooks(example_gradients=self._clip, gradient=self._disturb if self.noise_multiplier else None)
 
-    def guarantee(self, *, examples: int, batch_size: int, steps: int) -> Guarantee:
+    def guarantee(self, *, examples: int, batch_size: int, steps: int, local: LocalTraining | None = None) -> Guarantee:
         """What is proven of single examples."""
         return guarantee_examples(
             self.noise_multiplier,
@@ -35,6 +36,7 @@ class DPSGD(PerExample):
             examples=examples,
             batch_size=batch_size,
             steps=steps,
+            local=local,
         )
 
     def revise(self, recipe: Recipe) -> Recipe:

@@ -10,9 +10,10 @@ from torch import Tensor
 from leakscope import rng as random
 from leakscope.defence import ClientHooks, Guarantee, StepContext
 from leakscope.defences.per_example import DELTA, PerExample, clip_examples
-from leakscope.defences.privacy import Sampling, guarantee_examples
+from leakscope.defences.privacy import Round, Sampling, guarantee_examples
 from leakscope.errors import UsageError
 from leakscope.matching.recipe import Recipe
+from leakscope.types import LocalTraining
 
 PAPER = "Wei et al.: Gradient-Leakage Resilient Federated Learning, ICDCS 2021"
 
@@ -49,11 +50,12 @@ class FedCDP(PerExample):
             return self.norm
         return self.norm + (self.final_norm - self.norm) * min(1.0, step / self.decay_steps)
 
-    def guarantee(self, *, examples: int, batch_size: int, steps: int) -> Guarantee:
+    def guarantee(self, *, examples: int, batch_size: int, steps: int, local: LocalTraining | None = None) -> Guarantee:
         """What is proven of single examples: the noises of a batch of n add up to √n of one on its sum."""
         size = min(batch_size, examples)
-        # The last batch of a pass may be smaller, and has less noise on its sum.
-        least = size if self.sampling == "fixed-batch" else examples % size or size
+        # The last batch of a pass may be smaller, and has less noise on its sum; so may that of local steps.
+        last = size if self.sampling == "fixed-batch" else examples % size or size
+        least = min(Round.of(local, one).least for one in (size, last))
         return guarantee_examples(
             self.noise_multiplier * math.sqrt(least),
             sampling=self.sampling,
@@ -61,6 +63,7 @@ class FedCDP(PerExample):
             examples=examples,
             batch_size=batch_size,
             steps=steps,
+            local=local,
         )
 
     def revise(self, recipe: Recipe) -> Recipe:

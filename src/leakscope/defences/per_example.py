@@ -14,7 +14,7 @@ from leakscope.defence import Defence
 from leakscope.defences.accounting import calibrate
 from leakscope.defences.privacy import Sampling, check_sampling, example_epsilon
 from leakscope.errors import UsageError
-from leakscope.matching.distances import Direction, Distance
+from leakscope.matching.distances import Distance, Shortened
 from leakscope.matching.recipe import Recipe
 from leakscope.tensors import map_tensors
 from leakscope.types import Tensors
@@ -61,7 +61,7 @@ class PerExample(Defence):
         """The recipe of someone who knows the variance."""
 
     def _cut(self, distance: Distance) -> Distance:
-        return distance if math.isinf(self.norm) else ignore_length(distance)
+        return distance if math.isinf(self.norm) else undo_cut(distance)
 
 
 def clip_examples(gradients: Tensors, norm: float) -> dict[str, Tensor]:
@@ -81,9 +81,9 @@ def clip_examples(gradients: Tensors, norm: float) -> dict[str, Tensor]:
     return map_tensors(scale, gradients)
 
 
-def ignore_length(distance: Distance) -> Distance:
-    """The distance of directions: noise hides which length was cut, so that a bound on it is of no use."""
-    return distance if distance.is_scale_free else Direction(distance)
+def undo_cut(distance: Distance) -> Distance:
+    """The distance of someone who knows that gradients were cut, to which length noise may hide."""
+    return distance if distance.is_scale_free else Shortened(distance)
 
 
 def check_noise(name: str, *, norm: float, noise_multiplier: float, delta: float) -> None:

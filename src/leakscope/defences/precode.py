@@ -18,6 +18,7 @@ from leakscope.defence import Defence, Hardened
 from leakscope.defences.insert import build_linear, replace_layer
 from leakscope.errors import UnsuitableError, UsageError, suggest
 from leakscope.networks import UnknownTensors, copy_network
+from leakscope.types import Observation
 
 PAPER = (
     "Scheliga, Mäder, Seeland: PRECODE: A Generic Model Extension to Prevent Deep Gradient Leakage, WACV 2022, "
@@ -82,6 +83,25 @@ class VariationalBottleneck(UnknownTensors):
 
 
 @dataclass(frozen=True)
+class BehindFirstLinear:
+    """The tensors behind the first of the fully connected layers that end a network.
+
+    The noise makes the long gradients of the bottleneck random, and hides in them what the short ones before it tell. A
+    fully connected layer with bias gives its input away, g_W = g_b ⊗ input, whatever was drawn behind it: nothing more
+    is learnt from what comes later.
+    """
+
+    def names(self, seen: Observation) -> tuple[str, ...]:
+        """Their names."""
+        modules = {name: module for name, module in seen.model.named_modules() if list(module.parameters(False))}
+        last_other = max(
+            (place for place, one in enumerate(modules.values()) if not isinstance(one, nn.Linear)), default=-1
+        )
+        behind = list(modules)[last_other + 2 :]
+        return tuple(f"{name}.{key}" for name in behind for key, _ in modules[name].named_parameters(recurse=False))
+
+
+@dataclass(frozen=True)
 class Precode(Defence):
     """A network with a variational bottleneck before its classifier, and the loss that belongs to it."""
 
@@ -119,8 +139,10 @@ class Precode(Defence):
         return Hardened(hardened, hardened, loss=BottleneckLoss(self.weight))
 
     def adapt(self, attack: Attack) -> Attack:
-        """The attacker searches for the noise that was drawn, beside the pictures."""
-        return attack.revised(lambda recipe: replace(recipe, unknowns=True))
+        """The attacker searches for the noise that was drawn, beside the pictures, and matches what comes before it."""
+        return attack.revised(
+            lambda recipe: replace(recipe, unknowns=True, leave_out=(*recipe.leave_out, BehindFirstLinear()))
+        )
 
 
 def precode(width: int = 256, *, weight: float = 1e-3, layer: str | None = None) -> Precode:

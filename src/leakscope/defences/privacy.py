@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from leakscope.defence import Guarantee
 from leakscope.defences.accounting import fixed_batch_curve, fixed_batch_epsilon, gaussian_epsilon
 from leakscope.defences.reconstruction import PRIORS, divergence_success, gaussian_success, private_success
 from leakscope.errors import UsageError, suggest
+from leakscope.types import LocalTraining
 
 Sampling = Literal["fixed-batch", "passes"]
 # What the samplers of leakscope's clients are, in words.
@@ -21,16 +24,51 @@ NEIGHBOURS = "neighbours differ in one {unit}, replaced by any other; their numb
 IDEAL = "for ideal noise: leakscope's is seeded and of finite precision"
 
 
+@dataclass(frozen=True)
+class Round:
+    """What a client does with the batch of a round.
+
+    Attributes:
+        steps: local steps; 1 for a gradient.
+        looks: in how many of them one example can be at most.
+        least: examples of the smallest of them.
+    """
+
+    steps: int
+    looks: int
+    least: int
+
+    @classmethod
+    def of(cls, local: LocalTraining | None, size: int) -> Round:
+        """A round on `size` examples."""
+        if local is None:
+            return cls(1, 1, size)
+        # An unknown order stands for all: every pass has each example at most once, and the first one always.
+        order = local.order(size)
+        seen = Counter(place for step in order for place in step)
+        return cls(len(order), max(seen.values()), min(len(step) for step in order))
+
+
 def guarantee_examples(
-    multiplier: float, *, sampling: Sampling, delta: float, examples: int, batch_size: int, steps: int
+    multiplier: float,
+    *,
+    sampling: Sampling,
+    delta: float,
+    examples: int,
+    batch_size: int,
+    steps: int,
+    local: LocalTraining | None = None,
 ) -> Guarantee:
     """What noise of `multiplier` times the clipping norm, on the *sum* of a step, proves of single examples.
 
     The number of examples is in every update, so neighbours have the same number: one example is replaced, which moves
-    the sum of clipped gradients by up to twice the norm.
+    the sum of clipped gradients by up to twice the norm. With `local` a step is a round, and noise is added in
+    every local step of it.
     """
     size = min(batch_size, examples)
-    return _guarantee(multiplier, sampling=sampling, delta=delta, rate=size / examples, steps=steps, unit="example")
+    done = Round.of(local, size)
+    rate = size / examples
+    return _guarantee(multiplier, sampling=sampling, delta=delta, rate=rate, rounds=steps, done=done, unit="example")
 
 
 def guarantee_clients(multiplier: float, *, delta: float, rounds: int) -> Guarantee:
@@ -38,16 +76,22 @@ def guarantee_clients(multiplier: float, *, delta: float, rounds: int) -> Guaran
 
     The server sees every client's own update in every round: nothing is gained by sampling or by adding up.
     """
-    return _guarantee(multiplier, sampling="passes", delta=delta, rate=1.0, steps=rounds, unit="client")
+    once = Round(1, 1, 1)
+    return _guarantee(multiplier, sampling="passes", delta=delta, rate=1.0, rounds=rounds, done=once, unit="client")
 
 
-def example_epsilon(multiplier: float, *, sampling: Sampling, delta: float, rate: float, steps: int) -> float:
-    """ε at example level of noise of `multiplier` times the clipping norm on the sum of a step."""
+def example_epsilon(
+    multiplier: float, *, sampling: Sampling, delta: float, rate: float, steps: int, looks: int = 1
+) -> float:
+    """ε at example level of noise of `multiplier` times the clipping norm on the sum of a step.
+
+    Where steps are rounds of local steps, an example of a round's batch is in up to `looks` of them.
+    """
     # Over the sensitivity, which is twice the norm.
     halved = multiplier / 2
     if sampling == "fixed-batch":
-        return fixed_batch_epsilon(halved, rate=rate, steps=steps, delta=delta)
-    return gaussian_epsilon(halved, steps=count_passes(rate=rate, steps=steps), delta=delta)
+        return fixed_batch_epsilon(halved, rate=rate, steps=steps, delta=delta, looks=looks)
+    return gaussian_epsilon(halved, steps=looks * count_passes(rate=rate, steps=steps), delta=delta)
 
 
 def count_passes(*, rate: float, steps: int) -> int:
@@ -79,21 +123,24 @@ def _guarantee(
     sampling: Sampling,
     delta: float,
     rate: float,
-    steps: int,
+    rounds: int,
+    done: Round,
     unit: Literal["example", "client"],
 ) -> Guarantee:
-    epsilon = example_epsilon(multiplier, sampling=sampling, delta=delta, rate=rate, steps=steps)
-    often = steps if sampling == "fixed-batch" else count_passes(rate=rate, steps=steps)
+    looks = done.looks
+    epsilon = example_epsilon(multiplier, sampling=sampling, delta=delta, rate=rate, steps=rounds, looks=looks)
+    often = looks * (rounds if sampling == "fixed-batch" else count_passes(rate=rate, steps=rounds))
     divergences: Mapping[float, float] = {}
     if sampling == "fixed-batch" and multiplier:
-        divergences = fixed_batch_curve(multiplier / 2, rate=rate, steps=steps)
+        divergences = fixed_batch_curve(multiplier / 2, rate=rate, steps=rounds, looks=looks)
     how = "every client adds its noise itself (local)" if unit == "client" else SAMPLINGS[sampling]
     return Guarantee(
         epsilon=epsilon,
         delta=delta,
         unit=unit,
         sampling_rate=rate,
-        steps=steps,
+        steps=rounds * done.steps,
+        local_steps=done.steps,
         noise_multiplier=multiplier / 2,
         reconstruction={
             prior: _success(prior, epsilon=epsilon, delta=delta, mu=_shift(multiplier, often), divergences=divergences)

@@ -11,7 +11,7 @@ from leakscope import rng as random
 from leakscope.attack import Attack
 from leakscope.defence import UpdateDefence
 from leakscope.errors import UsageError
-from leakscope.matching.distances import RoundingLikelihood
+from leakscope.matching.distances import Rounded
 from leakscope.types import Tensors
 
 PAPER = (
@@ -46,10 +46,12 @@ class Quantise(UpdateDefence):
         return 2 ** (self.bits - 1) - 1
 
     def adapt(self, attack: Attack) -> Attack:
-        """The attacker knows what rounding can have made of a gradient, and that every round is rounded afresh."""
+        """The attacker knows how finely every tensor was rounded, and that every round is rounded afresh."""
         if self.bits == ALL_BITS:
             return attack
-        return attack.revised(lambda recipe: replace(recipe, distance=RoundingLikelihood(), joins_rounds=True))
+        return attack.revised(
+            lambda recipe: replace(recipe, distance=Rounded(recipe.distance, self.levels), joins_rounds=True)
+        )
 
     def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         """Round every entry at random."""

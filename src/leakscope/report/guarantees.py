@@ -14,11 +14,20 @@ def guarantee_words(cost: DefenceCost) -> list[str]:
     if whole is None:
         return []
     found = [
-        f"{_epsilon(whole)}, unit: {whole.unit}, sampling rate {whole.sampling_rate:.3g}, rounds {whole.steps:,}.",
+        f"{_epsilon(whole)}, unit: {whole.unit}, sampling rate {whole.sampling_rate:.3g}, {_rounds(whole)}.",
         f"Over all rounds {_success(whole)}.",
     ]
-    found += [] if one is None else [f"From one gradient ({_epsilon(one)}) {_success(one)}."]
+    found += [] if one is None else [f"From {_one(one)} ({_epsilon(one)}) {_success(one)}."]
     return [*found, f"Holds where {whole.assumes}." if whole.assumes else ""]
+
+
+def _rounds(record: GuaranteeRecord) -> str:
+    rounds = f"rounds {record.steps // record.local_steps:,}"
+    return rounds if record.local_steps == 1 else f"{rounds} of {record.local_steps:,} local steps each"
+
+
+def _one(record: GuaranteeRecord) -> str:
+    return "one gradient" if record.local_steps == 1 else f"one update of {record.local_steps:,} local steps"
 
 
 def _epsilon(record: GuaranteeRecord) -> str:

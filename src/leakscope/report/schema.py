@@ -132,13 +132,17 @@ class CellRecord(AttackFindings):
 
 
 class GuaranteeRecord(Document):
-    """What a defence proves: `leakscope.defence.Guarantee` as it is stored; `epsilon` is None where it is infinite."""
+    """What a defence proves: `leakscope.defence.Guarantee` as it is stored; `epsilon` is None where it is infinite.
+
+    `steps` are those of all rounds, `local_steps` those of one.
+    """
 
     epsilon: Number = None
     delta: float
     unit: Literal["example", "client"]
     sampling_rate: float
     steps: int
+    local_steps: int = 1
     noise_multiplier: float
     reconstruction: dict[Text, float] = {}
     assumes: Text = ""
@@ -181,8 +185,9 @@ class DefenceCost(Document):
     `chance` is the accuracy of always naming the most frequent of `classes`. `at_chance` tells that the interval of the
     accuracy reaches down to it: such a network has learnt nothing, and what it does not leak is no merit of a defence.
     Its times differ from run to run: they are written among `Summary.timings`, under `key`, and found there again.
-    `guarantee` is what is proven of this training, `guarantee_of_one` of a single gradient and an example known to be
-    behind it; None where a defence proves nothing.
+    `guarantee` is what is proven of this training, with the local steps of the audited clients; `guarantee_of_one` of a
+    single gradient, or of the change after their local steps, and an example known to be behind it; None where a
+    defence proves nothing.
     """
 
     name: Text

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from leakscope.matching.distances.compressed import RoundingLikelihood, SoftSigned
-from leakscope.matching.distances.defended import ClippedFirst, PerTensor, Sparsified
-from leakscope.matching.distances.distance import L1, Clipped, Cosine, Distance, DistanceWrapper, Masked, SquaredL2
+from leakscope.matching.distances.compressed import Rounded, SoftSigned
+from leakscope.matching.distances.defended import Clipped, ClippedFirst, PerTensor, Sparsified
+from leakscope.matching.distances.distance import L1, Cosine, Distance, DistanceWrapper, Masked, Shortened, SquaredL2
 from leakscope.matching.distances.layer_weights import BatchNormRule, LayerWeight, LayerWeighted
 from leakscope.matching.distances.rescaled import Denoised, Direction, Weighed
 from leakscope.matching.distances.wasserstein import SquaredPlusNorm, Wasserstein
@@ -23,7 +23,8 @@ __all__ = [
     "LayerWeighted",
     "Masked",
     "PerTensor",
-    "RoundingLikelihood",
+    "Rounded",
+    "Shortened",
     "SoftSigned",
     "Sparsified",
     "SquaredL2",

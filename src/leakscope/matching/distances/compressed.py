@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.matching.distances.distance import Distance, DistanceWrapper, Grouped, differentiate, flat, spread
+from leakscope.matching.distances.distance import DistanceWrapper, Grouped, differentiate, flat, norm_of, spread
+from leakscope.matching.distances.rescaled import Weighed
 
 
 @dataclass(frozen=True)
@@ -40,34 +41,29 @@ class SoftSigned(DistanceWrapper):
 
 
 @dataclass(frozen=True)
-class RoundingLikelihood(Distance):
-    """Σ −Δ·log(1 − |g − t|/Δ) over Σ|t|: how unlikely random rounding in steps of Δ makes t out of g.
+class Rounded(Weighed):
+    """The base distance with tensors weighed by how finely they were rounded: by Δ⁻ᵖ for steps of Δ.
 
-    Rounding up or down with the probability of the fraction gives t with probability 1 − |g − t|/Δ, and never anything
-    a whole step away. Δ of a tensor is read off its smallest entry other than zero. Where 1 − |g − t|/Δ is below
-    `least` the logarithm goes on as its Taylor polynomial of second order, so that candidates far away find their way.
+    Random rounding errs by up to Δ, so that p = 1 counts every tensor by its precision. Where rounding is fine, errors
+    hardly matter, and weights that differ by far only make the search harder: p falls from 1, where half of the shared
+    entries or more were rounded to zero, to ½, where a quarter was. Δ is ‖t‖ over the `levels`, or the smallest
+    entry other than zero where that is less: rounding up makes ‖t‖ longer.
 
-    Tensors count by Δ: by the likelihood alone those of the finest steps would hold all others up.
     Passing candidates through the rounding instead would compare one draw with another: its expectation is g itself.
     """
 
-    least: float = 0.1
+    levels: int
 
-    def value(self, found: Grouped, target: Grouped) -> Tensor:
-        """Return the sum over all tensors, per group, in units of what was shared."""
-        total = torch.stack([self._unlikely(flat(found[name]), flat(target[name])) for name in target]).sum(0)
-        shared = torch.stack([flat(value).abs().sum(1) for value in target.values()]).sum(0)
-        return total / shared.clamp_min(1e-30)
+    def gains(self, target: Grouped) -> dict[str, Tensor]:
+        """Δ⁻ᵖ per tensor and group, in units of the whole update; a tensor of zeros was not rounded."""
+        zeros = torch.stack([flat(value == 0).sum(1) for value in target.values()]).sum(0)
+        entries = sum(flat(value).shape[1] for value in target.values())
+        power = (2 * zeros / entries).clamp(0.5, 1.0)
+        whole = norm_of(target, target)
+        return {name: self._step(flat(value), whole).pow(-power) for name, value in target.items()}
 
-    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cotangent by automatic differentiation."""
-        return differentiate(self, found, target)
-
-    def _unlikely(self, found: Tensor, target: Tensor) -> Tensor:
-        sizes = target.abs()
-        # A step that is too long is safe: it excludes less. Infinite where a tensor is all zeros.
-        step = sizes.masked_fill(sizes == 0, torch.inf).amin(1, keepdim=True)
-        chance = 1 - (found - target).abs() / step
-        below = (self.least - chance).clamp_min(0) / self.least
-        surprise = -chance.clamp_min(self.least).log() + below + below.square() / 2
-        return (step.masked_fill(step == torch.inf, 0) * surprise).sum(1)
+    def _step(self, value: Tensor, whole: Tensor) -> Tensor:
+        sizes = value.abs()
+        smallest = sizes.masked_fill(sizes == 0, torch.inf).amin(1)
+        step = torch.minimum(smallest, torch.linalg.vector_norm(value, dim=1) / self.levels) / whole
+        return torch.where(step > 0, step, 1.0)

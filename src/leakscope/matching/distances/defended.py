@@ -10,7 +10,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope.matching.distances.distance import Clipped, Distance, DistanceWrapper, Grouped, flat
+from leakscope.matching.distances.distance import (
+    Distance,
+    DistanceWrapper,
+    Grouped,
+    differentiate,
+    flat,
+    norm_of,
+    scale_to_unit,
+    spread,
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,34 @@ class PerTensor(DistanceWrapper):
     def clipped(self) -> Distance:
         """The bound comes after the sparsity, should both be known."""
         return ClippedFirst(self)
+
+
+@dataclass(frozen=True)
+class Clipped(DistanceWrapper):
+    """The base distance after clipping the candidate's gradient to the observed norm.
+
+    The attacker who knows of clipping knows that the observed norm is the bound, or below it.
+    Both sides are measured in units of that norm: a tight bound would otherwise shrink the
+    objective below what an optimiser takes for zero.
+    """
+
+    def value(self, found: Grouped, target: Grouped) -> Tensor:
+        """Distance between the clipped candidate and the observation."""
+        return self.base.value(*self._clip(found, target))
+
+    def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cotangent by automatic differentiation of the clipping alone."""
+        return differentiate(self, found, target)
+
+    @staticmethod
+    def _clip(found: Grouped, target: Grouped) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        found_norm, bound = norm_of(found, target), norm_of(target, target)
+        # min(1, bound/‖g‖) in units of the bound.
+        factor = 1 / torch.maximum(found_norm, bound)
+        return (
+            {name: found[name] * spread(factor, found[name]) for name in target},
+            scale_to_unit(target, target),
+        )
 
 
 @dataclass(frozen=True)

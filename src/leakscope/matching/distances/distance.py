@@ -59,7 +59,7 @@ class Distance(ABC):
 
     def clipped(self) -> Distance:
         """The distance of someone who knows that the update was scaled down to a norm bound."""
-        return Clipped(self)
+        return self if self.is_scale_free else Shortened(self)
 
 
 @dataclass(frozen=True)
@@ -185,31 +185,27 @@ class Masked(DistanceWrapper):
 
 
 @dataclass(frozen=True)
-class Clipped(DistanceWrapper):
-    """The base distance after clipping the candidate's gradient to the observed norm.
+class Shortened(DistanceWrapper):
+    """The base distance after scaling the candidate's gradient down, as clipping may have: D(g/s, t), s ≥ 1.
 
-    The attacker who knows of clipping knows that the observed norm is the bound, or below it.
-    Both sides are measured in units of that norm: a tight bound would otherwise shrink the
-    objective below what an optimiser takes for zero.
+    s = max(1, ⟨g, t⟩/‖t‖²) makes g/s − t perpendicular to t, and D in units of ‖t‖ the squared tangent of the angle for
+    SquaredL2. It is zero for the same gradients as a distance of directions, but has no bound: a search without a line
+    search that once jumped far away comes back, where 1 − cos is flat. A shorter gradient is compared as it is, since
+    clipping makes nothing longer.
     """
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
-        """Distance between the clipped candidate and the observation."""
-        return self.base.value(*self._clip(found, target))
+        """Distance between the shortened candidate and the observation."""
+        squared = norm_of(target, target).square()
+        along = _total([torch.linalg.vecdot(flat(found[name]), flat(target[name])) for name in target])
+        longer = (along / squared).clamp_min(1.0)
+        factor = 1 / (longer * squared.sqrt())
+        shorter = {name: found[name] * spread(factor, found[name]) for name in target}
+        return self.base.value(shorter, scale_to_unit(target, target))
 
     def value_and_cotangent(self, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cotangent by automatic differentiation of the clipping alone."""
+        """Cotangent by automatic differentiation of the scaling alone."""
         return differentiate(self, found, target)
-
-    @staticmethod
-    def _clip(found: Grouped, target: Grouped) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        found_norm, bound = _norm(found, target), _norm(target, target)
-        # min(1, bound/‖g‖) in units of the bound.
-        factor = 1 / torch.maximum(found_norm, bound)
-        return (
-            {name: found[name] * spread(factor, found[name]) for name in target},
-            scale_to_unit(target, target),
-        )
 
 
 def differentiate(distance: Distance, found: Grouped, target: Grouped) -> tuple[Tensor, dict[str, Tensor]]:
@@ -221,13 +217,14 @@ def differentiate(distance: Distance, found: Grouped, target: Grouped) -> tuple[
     return value.detach(), dict(zip(leaves, grads, strict=True))
 
 
-def _norm(values: Grouped, names: Grouped) -> Tensor:
+def norm_of(values: Grouped, names: Grouped) -> Tensor:
+    """The norm of the named tensors, taken as one vector per group."""
     return _total([flat(values[name]).square().sum(1) for name in names]).clamp_min(1e-24).sqrt()
 
 
 def scale_to_unit(values: Grouped, names: Grouped) -> dict[str, Tensor]:
     """The named tensors over their norm, taken as one vector per group."""
-    norm = _norm(values, names)
+    norm = norm_of(values, names)
     return {name: values[name] / spread(norm, values[name]) for name in names}
 
 
