@@ -68,6 +68,17 @@ def test_a_cell_that_version_0_1_could_run_has_the_same_json() -> None:
     assert training.keys() == {"kind", "subject", "defence", "training", "seed", "software"}
 
 
+def test_a_training_is_told_of_the_audited_clients_where_it_matters() -> None:
+    def trainings(**more: object) -> list[TrainingCellSpec]:
+        return list(make_plan(parse_config({**SMALL, "defences": ["clip:norm=1", "dp-sgd"], **more})).trainings)
+
+    assert [cell.audited is not None for cell in trainings()] == [False, False, True]
+    shared = trainings(utility={"share": "delta", "rounds": 1})
+    assert [cell.audited is not None for cell in shared] == [True, True, True]
+    assert [cell.audited for cell in trainings(local=None)] == [None] * 3
+    assert [parse_cell_spec(json.loads(json.dumps(cell.to_json()))) for cell in shared] == shared
+
+
 def test_local_training_of_every_kind_comes_back_from_json() -> None:
     local = {"lr": 0.1, "epochs": 3, "optimiser": "adamw", "betas": [0.8, 0.9], "shuffle": True, "batch_size": 2}
     first = make_plan(parse_config({**SMALL, "local": local})).attacks[0]

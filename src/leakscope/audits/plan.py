@@ -253,16 +253,25 @@ def _borrows_prior(config: Config, attack: str, *, defence: str, adaptive: bool)
     return not adaptive or built.adapt(own) == own
 
 
+def _audited(config: Config, defence: str) -> AuditedClients | None:
+    """Told where it matters: to defences that prove something, and to all trainings that share changes."""
+    if config.local is None:
+        return None
+    built = defence_from_spec(defence)
+    proves = built is not None and built.guarantee(examples=1, batch_size=1, steps=1) is not None
+    shares_changes = config.utility is not None and config.utility.share == "delta"
+    return AuditedClients(local=config.local, batch_size=config.batch_size) if proves or shares_changes else None
+
+
 def _training_cells(config: Config, subject: SubjectSpec) -> list[TrainingCellSpec]:
     if config.utility is None:
         return []
-    audited = None if config.local is None else AuditedClients(local=config.local, batch_size=config.batch_size)
     return [
         TrainingCellSpec(
             subject=subject,
             defence=defence,
             training=config.utility,
-            audited=audited,
+            audited=_audited(config, defence),
             seed=config.seeds[0],
             code_hash=hash_specs(defence),
             file_hashes=hash_option_files(defence),

@@ -137,7 +137,8 @@ class AuditedClients(Settings):
 class TrainingCellSpec(_CellSpec):
     """A short training under one defence, for the accuracy it costs.
 
-    `audited` is given where the clients of the audit train locally: what is proven is proven of them.
+    `audited` is given where the clients of the audit train locally and it matters: what is proven is proven of them,
+    and a training that shares changes trains as they do.
     """
 
     kind: Literal["utility"] = "utility"
