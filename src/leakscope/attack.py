@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, final, overload
 from torch import Tensor, nn
 
 from leakscope import rng as random
-from leakscope.explanation import Comparison, is_unfinished, measure_fit, settle_status, settle_with_truth
+from leakscope.explanation import MatchedPart, is_unfinished, measure_fit, settle_status, settle_with_truth
 from leakscope.networks import strip, tokens_refused
 from leakscope.networks.handover import no_new_global_hooks, take_over
 from leakscope.observation.scenario import check_needs
@@ -137,14 +137,14 @@ class Attack(ABC):
         """Steps below which a run on this network is no evidence, unless it explains the update all the same."""
         return LEAST_STEPS
 
-    def comparison(self, seen: Observation) -> Comparison:
+    def matched_part(self, seen: Observation) -> MatchedPart:
         """What of an update a result of this attack has to explain: all of it, unless it knows a defence."""
-        return Comparison(seen)
+        return MatchedPart(seen)
 
     @final
     def judge(self, seen: Observation, found: Reconstruction, trained: Sequence[Batch]) -> Reconstruction:
         """A result with what the true examples explain of the update, and the status that follows: for audits alone."""
-        return settle_with_truth(self.comparison(seen), found, trained, is_short=self._is_short(seen))
+        return settle_with_truth(self.matched_part(seen), found, trained, is_short=self._is_short(seen))
 
     def _is_short(self, seen: Observation) -> bool:
         steps = self.effort.steps
@@ -214,7 +214,7 @@ class Attack(ABC):
 
         doubtful = diagnosing and found.status in (Status.OK, Status.UNEXPLAINED)
         # A description can only be doubted with all of the update at hand.
-        compared = Comparison(seen) if diagnosing else self.comparison(seen)
+        compared = MatchedPart(seen) if diagnosing else self.matched_part(seen)
         assessed = measure_fit(compared, found, refit=None if short else refit, diagnosing=doubtful)
         fit = None if assessed is None else assessed.fit
         attainable = 1.0 if assessed is None else assessed.attainable

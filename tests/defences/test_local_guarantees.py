@@ -13,7 +13,7 @@ from leakscope.defences.chain import chain
 from leakscope.defences.dp_fedavg import dp_fedavg
 from leakscope.defences.dp_sgd import dp_sgd
 from leakscope.defences.fed_cdp import fed_cdp
-from leakscope.defences.privacy import Round, guarantee_examples
+from leakscope.defences.privacy import LocalRound, guarantee_examples
 from leakscope.defences.prune import prune
 from leakscope.rng import generator
 from leakscope.types import LocalTraining
@@ -27,22 +27,22 @@ THREE_PASSES = LocalTraining(lr=0.1, epochs=3, batch_size=2)
 @pytest.mark.parametrize(
     ("local", "size", "expected"),
     [
-        (None, 7, Round(1, 1, 7)),
-        (LocalTraining(0.1, steps=3, batch_size=2), 4, Round(3, 2, 2)),
-        (LocalTraining(0.1, steps=4, batch_size=1), 1, Round(4, 4, 1)),
-        (LocalTraining(0.1, steps=2, batch_size=9), 4, Round(2, 2, 4)),
-        (LocalTraining(0.1, epochs=2, batch_size=3), 7, Round(6, 2, 1)),
-        (LocalTraining(0.1, epochs=2, batch_size=3, drop_last=True), 7, Round(4, 2, 3)),
-        (LocalTraining(0.1, epochs=2, batch_size=3, shuffle=True), 7, Round(6, 2, 1)),
+        (None, 7, LocalRound(1, 1, 7)),
+        (LocalTraining(0.1, steps=3, batch_size=2), 4, LocalRound(3, 2, 2)),
+        (LocalTraining(0.1, steps=4, batch_size=1), 1, LocalRound(4, 4, 1)),
+        (LocalTraining(0.1, steps=2, batch_size=9), 4, LocalRound(2, 2, 4)),
+        (LocalTraining(0.1, epochs=2, batch_size=3), 7, LocalRound(6, 2, 1)),
+        (LocalTraining(0.1, epochs=2, batch_size=3, drop_last=True), 7, LocalRound(4, 2, 3)),
+        (LocalTraining(0.1, epochs=2, batch_size=3, shuffle=True), 7, LocalRound(6, 2, 1)),
     ],
 )
 def test_a_round_counts_in_how_many_local_steps_one_example_can_be(local, size, expected):
-    assert Round.of(local, size) == expected
+    assert LocalRound.of(local, size) == expected
 
 
 def test_no_shuffled_order_has_an_example_more_often_than_is_counted():
     local = LocalTraining(0.1, steps=7, batch_size=3, shuffle=True)
-    most = Round.of(local, 8).looks
+    most = LocalRound.of(local, 8).looks
     for seed in range(20):
         places = [place for step in local.order(8, generator(seed)) for place in step]
         assert max(map(places.count, range(8))) <= most

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from leakscope.attack import Attack, Watch
 from leakscope.client import run_client
-from leakscope.explanation import Comparison, explained_by, measure_fit
+from leakscope.explanation import MatchedPart, explained_by, measure_fit
 from leakscope.explanation.fit import attainable_share, best_match, compare, unrelated_share
 from leakscope.explanation.unrelated import unrelated_inputs
 from leakscope.observation.observe import observe
@@ -157,7 +157,7 @@ def test_what_cannot_be_replayed_has_no_fit_and_keeps_its_status():
     found = _Guess(batch.inputs, None).reconstruct(seen)
     assert (found.fit, found.status) == (None, Status.OK)
     broken = Reconstruction(batch.inputs * float("nan"), batch.targets, 0.0, Status.NAN)
-    assert measure_fit(Comparison(seen), broken) is None
+    assert measure_fit(MatchedPart(seen), broken) is None
 
 
 def test_a_scale_that_is_not_known_does_not_count():

@@ -81,8 +81,8 @@ MUTANTS = (
     Mutant(
         "privacy: Fed-CDP's short batch has the noise of a full one",
         "defences/fed_cdp.py",
-        'least = size if self.sampling == "fixed-batch" else examples % size or size',
-        "least = size",
+        'last = size if self.sampling == "fixed-batch" else examples % size or size',
+        "last = size",
         _noise("epsilon_of_passes_counts_one_step_per_pass_and_no_sampling"),
     ),
     Mutant(
@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         "privacy: Fed-CDP's noise of a whole batch in local steps",
         "defences/fed_cdp.py",
-        "least = min(Round.of(local, one).least for one in (size, last))",
+        "least = min(LocalRound.of(local, one).least for one in (size, last))",
         "least = min(size, last)",
         _LOCAL,
     ),
@@ -298,15 +298,15 @@ MUTANTS = (
     Mutant(
         "privacy: fixed batches' first term halved",
         "defences/accounting.py",
-        "math.log(4) + _log_expm1(1 / multiplier**2)",
-        "math.log(2) + _log_expm1(1 / multiplier**2)",
+        "math.log(4) + _log_expm1(looks / multiplier**2)",
+        "math.log(2) + _log_expm1(looks / multiplier**2)",
         _ACCOUNT,
     ),
     Mutant(
         "privacy: fixed batches' simple bound without its 2",
         "defences/accounting.py",
-        "simple = math.log(2) + j * (j - 1)",
-        "simple = j * (j - 1)",
+        "simple = math.log(2) + looks * j * (j - 1)",
+        "simple = looks * j * (j - 1)",
         _ACCOUNT,
     ),
     Mutant(

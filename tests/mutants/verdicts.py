@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 _FIT = ("explanation/test_fit.py",)
 _STATUS = ("explanation/test_verdict.py",)
-_COMPARED = ("explanation/test_comparison.py",)
+_COMPARED = ("explanation/test_matched_part.py",)
 _DIAGNOSIS = ("explanation/test_diagnosis.py",)
 _NULLS = ("audits/test_nulls.py",)
 _GATE = ("report/test_gate.py",)
@@ -113,8 +113,8 @@ MUTANTS = (
     Mutant(
         "a known defence is taken for a right description",
         "attack.py",
-        "compared = Comparison(seen) if diagnosing else self.comparison(seen)",
-        "compared = self.comparison(seen)",
+        "compared = MatchedPart(seen) if diagnosing else self.matched_part(seen)",
+        "compared = self.matched_part(seen)",
         _COMPARED,
     ),
     Mutant(
@@ -127,8 +127,8 @@ MUTANTS = (
     Mutant(
         "the fit counts tensors that were left out",
         "matching/recipe.py",
-        "return Comparison(self.recipe.matched(seen), self.recipe.distance.view_alone)",
-        "return Comparison(seen, self.recipe.distance.view_alone)",
+        "return MatchedPart(self.recipe.matched(seen), self.recipe.distance.view_alone)",
+        "return MatchedPart(seen, self.recipe.distance.view_alone)",
         _COMPARED,
     ),
     Mutant(

@@ -10,7 +10,7 @@ from torch import Tensor
 from leakscope import rng as random
 from leakscope.defence import ClientHooks, Guarantee, StepContext
 from leakscope.defences.per_example import DELTA, PerExample, clip_examples
-from leakscope.defences.privacy import Round, Sampling, guarantee_examples
+from leakscope.defences.privacy import LocalRound, Sampling, guarantee_examples
 from leakscope.errors import UsageError
 from leakscope.matching.recipe import Recipe
 from leakscope.types import LocalTraining
@@ -55,7 +55,7 @@ class FedCDP(PerExample):
         size = min(batch_size, examples)
         # The last batch of a pass may be smaller, and has less noise on its sum; so may that of local steps.
         last = size if self.sampling == "fixed-batch" else examples % size or size
-        least = min(Round.of(local, one).least for one in (size, last))
+        least = min(LocalRound.of(local, one).least for one in (size, last))
         return guarantee_examples(
             self.noise_multiplier * math.sqrt(least),
             sampling=self.sampling,

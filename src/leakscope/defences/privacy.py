@@ -25,7 +25,7 @@ IDEAL = "for ideal noise: leakscope's is seeded and of finite precision"
 
 
 @dataclass(frozen=True)
-class Round:
+class LocalRound:
     """What a client does with the batch of a round.
 
     Attributes:
@@ -39,7 +39,7 @@ class Round:
     least: int
 
     @classmethod
-    def of(cls, local: LocalTraining | None, size: int) -> Round:
+    def of(cls, local: LocalTraining | None, size: int) -> LocalRound:
         """A round on `size` examples."""
         if local is None:
             return cls(1, 1, size)
@@ -66,7 +66,7 @@ def guarantee_examples(
     every local step of it.
     """
     size = min(batch_size, examples)
-    done = Round.of(local, size)
+    done = LocalRound.of(local, size)
     rate = size / examples
     return _guarantee(multiplier, sampling=sampling, delta=delta, rate=rate, rounds=steps, done=done, unit="example")
 
@@ -76,7 +76,7 @@ def guarantee_clients(multiplier: float, *, delta: float, rounds: int) -> Guaran
 
     The server sees every client's own update in every round: nothing is gained by sampling or by adding up.
     """
-    once = Round(1, 1, 1)
+    once = LocalRound(1, 1, 1)
     return _guarantee(multiplier, sampling="passes", delta=delta, rate=1.0, rounds=rounds, done=once, unit="client")
 
 
@@ -124,7 +124,7 @@ def _guarantee(
     delta: float,
     rate: float,
     rounds: int,
-    done: Round,
+    done: LocalRound,
     unit: Literal["example", "client"],
 ) -> Guarantee:
     looks = done.looks

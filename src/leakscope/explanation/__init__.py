@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from leakscope.explanation.assess import measure_fit, settle_with_truth
 from leakscope.explanation.diagnosis import Diagnosis, diagnose
-from leakscope.explanation.fit import Comparison, explained_by
+from leakscope.explanation.fit import MatchedPart, explained_by
 from leakscope.explanation.verdict import is_unfinished, judge_with_truth, settle_status
 
 __all__ = [
-    "Comparison",
     "Diagnosis",
+    "MatchedPart",
     "diagnose",
     "explained_by",
     "is_unfinished",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from leakscope.errors import LeakscopeError
 from leakscope.explanation.diagnosis import Refit, case_of, diagnose_case
-from leakscope.explanation.fit import Comparison, explained_by
+from leakscope.explanation.fit import MatchedPart, explained_by
 from leakscope.explanation.verdict import judge_with_truth
 from leakscope.types import Batch, Fit, Reconstruction, Status
 
@@ -24,7 +24,7 @@ class Assessment:
 
 
 def measure_fit(
-    compared: Comparison, found: Reconstruction, *, refit: Refit | None = None, diagnosing: bool = False
+    compared: MatchedPart, found: Reconstruction, *, refit: Refit | None = None, diagnosing: bool = False
 ) -> Assessment | None:
     """How much of the update a reconstruction explains; None where it cannot be replayed.
 
@@ -41,7 +41,7 @@ def measure_fit(
 
 
 def settle_with_truth(
-    compared: Comparison, found: Reconstruction, trained: Sequence[Batch], *, is_short: bool
+    compared: MatchedPart, found: Reconstruction, trained: Sequence[Batch], *, is_short: bool
 ) -> Reconstruction:
     """The same result with what the true examples explain, and the status that follows: for audits alone.
 

@@ -8,7 +8,7 @@ which is cosine² where the cosine is positive, and 0 elsewhere. The length of �
 directions leave it open; whether the best s can be what was declared is a question of its own: see `diagnosis`.
 
 An attacker who knows a defence compares less than all tensors, or compares what the defence would have made of û: see
-`Comparison`.
+`MatchedPart`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def unchanged(replayed: Tensors, update: Tensors) -> Tensors:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MatchedPart:
     """What of an update a result has to explain.
 
     Attributes:

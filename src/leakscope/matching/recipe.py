@@ -13,7 +13,7 @@ from torch import Tensor
 from leakscope import rng as random
 from leakscope.attack import Attack, Effort, Watch
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.explanation import Comparison
+from leakscope.explanation import MatchedPart
 from leakscope.matching.candidates import Candidate, Variables
 from leakscope.matching.candidates.pixels import stack_groups, start_unknown_variables
 from leakscope.matching.distances import Denoised, Direction, Distance
@@ -188,9 +188,9 @@ class GradientMatching(Attack):
         """What the optimiser needs on a network of this kind."""
         return self.recipe.optimiser.least_steps(kind_of(seen.model))
 
-    def comparison(self, seen: Observation) -> Comparison:
+    def matched_part(self, seen: Observation) -> MatchedPart:
         """The tensors that are matched, and of a replayed update what the distance compares."""
-        return Comparison(self.recipe.matched(seen), self.recipe.distance.view_alone)
+        return MatchedPart(self.recipe.matched(seen), self.recipe.distance.view_alone)
 
     def revised(self, change: Callable[[Recipe], Recipe]) -> GradientMatching:
         """The same attack by another recipe."""

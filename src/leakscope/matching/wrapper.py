@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from leakscope.attack import Attack, Effort
-from leakscope.explanation import Comparison
+from leakscope.explanation import MatchedPart
 from leakscope.matching.recipe import GradientMatching, Recipe
 from leakscope.types import Knowledge, Observation, Reconstruction
 
@@ -39,9 +39,9 @@ class MatchingWrapper(Attack):
         """That of the search."""
         return self.search.least_steps(seen)
 
-    def comparison(self, seen: Observation) -> Comparison:
+    def matched_part(self, seen: Observation) -> MatchedPart:
         """That of the search."""
-        return self.search.comparison(seen)
+        return self.search.matched_part(seen)
 
     def revised(self, change: Callable[[Recipe], Recipe]) -> MatchingWrapper:
         """The same attack around a search that knows a defence."""

@@ -12,7 +12,7 @@ from leakscope.attacks.fc_inversion import FCInversion, fc_inversion
 from leakscope.attacks.inverting_gradients import inverting_gradients
 from leakscope.audits.cell import run_cell
 from leakscope.defence import Defence
-from leakscope.explanation import Comparison, explained_by
+from leakscope.explanation import MatchedPart, explained_by
 from leakscope.explanation.fit import unrelated_share
 from leakscope.explanation.verdict import CONVINCING, MARGIN, TOLERANCE, gain
 from leakscope.models import build
@@ -28,7 +28,7 @@ def seen_under(defence: Defence, batch: Batch) -> Observation:
 
 
 def truth_of(attack: Attack, seen: Observation, batch: Batch) -> float:
-    compared = attack.comparison(seen)
+    compared = attack.matched_part(seen)
     return explained_by(compared.seen, batch.inputs, batch.targets, view=compared.view)[0]
 
 
@@ -49,7 +49,7 @@ def test_who_knows_of_signs_compares_signs():
 def test_who_knows_of_soteria_explains_the_tensors_that_were_shared_as_they_are():
     attack, defence, batch = inverting_gradients(), get_defence("soteria", percentile=80.0), batch_of([1])
     seen = seen_under(defence, batch)
-    compared = defence.adapt(attack).comparison(seen)
+    compared = defence.adapt(attack).matched_part(seen)
     assert set(seen.update.tensors) - set(compared.seen.update.tensors) == {"3.weight"}
     assert truth_of(attack, seen, batch) < 0.99
     assert truth_of(defence.adapt(attack), seen, batch) == pytest.approx(1.0, abs=1e-9)
@@ -59,10 +59,10 @@ def test_numbers_are_counted_that_are_compared_in_all_rounds():
     attack, defence, batch = inverting_gradients(), get_defence("prune", fraction=0.7), batch_of([1])
     seen = seen_under(defence, batch)
     tensors = seen.update.tensors.values()
-    assert Comparison(seen).count() == sum(value.numel() for value in tensors)
+    assert MatchedPart(seen).count() == sum(value.numel() for value in tensors)
     left = sum(int(value.count_nonzero()) for value in tensors)
-    assert defence.adapt(attack).comparison(seen).count() == left < Comparison(seen).count() / 3
-    assert Comparison(replace(seen, earlier=(seen, seen))).count() == 3 * Comparison(seen).count()
+    assert defence.adapt(attack).matched_part(seen).count() == left < MatchedPart(seen).count() / 3
+    assert MatchedPart(replace(seen, earlier=(seen, seen))).count() == 3 * MatchedPart(seen).count()
 
 
 def test_a_declaration_is_doubted_with_all_of_the_update():
@@ -70,7 +70,7 @@ def test_a_declaration_is_doubted_with_all_of_the_update():
     defence, batch = get_defence("prune", fraction=0.7), batch_of([1])
     seen = seen_under(defence, batch)
     attack = defence.adapt(inverting_gradients(steps=100))
-    for diagnosing, view in ((True, Comparison(seen).view), (False, attack.comparison(seen).view)):
+    for diagnosing, view in ((True, MatchedPart(seen).view), (False, attack.matched_part(seen).view)):
         found = attack.reconstruct(seen, diagnosing=diagnosing)
         assert found.fit is not None
         assert found.targets is not None
