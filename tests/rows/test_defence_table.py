@@ -1,0 +1,89 @@
+"""The table of all defences: what it prints of an audit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from reproductions import defences, victims
+from reproductions.defences import DEFENCES, PARTS, Accuracy
+
+from leakscope.audits import parse_config
+from leakscope.models import build
+from leakscope.registry import defence_from_spec
+from leakscope.report.schema import CellRecord, parse_summary
+
+ATTACK = PARTS["lenet5"].attack
+ATS = DEFENCES[-1]
+
+
+def cell(defence: str, psnr: list[float], *, attack: str = ATTACK, **options: Any) -> CellRecord:
+    given = {"key": f"{attack}{defence}{options}", "model": "lenet5", "data": "cifar10", "scenario": "B", "seed": 0}
+    given |= {"attack": attack, "defence": defence, "status": "ok", "scores": {"psnr": psnr}, "victims": 4}
+    return CellRecord(**(given | options))
+
+
+def lines(*cells: CellRecord, costs: dict[str, Accuracy] | None = None) -> dict[str, list[str]]:
+    """Columns by defence."""
+    summary = parse_summary(
+        {
+            "schema": 1,
+            "title": "",
+            "leakscope": "",
+            "threshold_psnr": 20.0,
+            "cells": [one.model_dump() for one in cells],
+        }
+    )
+    rows = [line.strip("| ").split(" | ") for line in defences.table("lenet5", "cifar10", summary, costs or {})]
+    return {row[0]: row[1:] for row in rows if len(row) == 5}
+
+
+def test_both_attackers_are_shown_by_median_and_worst_picture():
+    found = lines(
+        cell("none", [10.0, 20.0, 31.0, 12.0]),
+        cell("soteria", [5.0, 6.0, 7.0, 9.0]),
+        cell("soteria", [15.0, 16.0, 17.0, 19.0], adaptive=True),
+    )
+    assert found["none"][:3] == ["16.0, 31.0", "–", "31.0 (inverting-gradients)"]
+    assert found["soteria"][:3] == ["6.5, 9.0", "16.5, 19.0", "19.0 (inverting-gradients knowing it)"]
+
+
+def test_what_was_trained_on_stands_in_brackets():
+    found = lines(cell(ATS, [7.0, 8.0], trained_scores={"psnr": [20.0, 30.0]}))
+    assert found[ATS][0] == "7.5, 8.0 (25.0, 30.0)"
+
+
+def test_no_evidence_says_so_and_the_strongest_attack_may_be_another_one():
+    found = lines(
+        cell("precode", [7.0], status="unexplained"),
+        cell("precode", [], status="refused", adaptive=True, scores={}),
+        cell("precode", [44.0], attack="fc-inversion"),
+    )
+    assert found["precode"][:3] == ["7.0, 7.0 unexplained", "refused", "44.0 (fc-inversion)"]
+
+
+def test_accuracy_comes_with_its_interval_and_says_where_it_is_chance():
+    costs = {"none": Accuracy(71.25, 68.0, 74.5, at_chance=False), "precode": Accuracy(10.0, 8.0, 12.0, at_chance=True)}
+    found = lines(cell("none", [10.0]), cell("precode", [10.0]), costs=costs)
+    assert found["none"][3] == "71.2 [68.0, 74.5]"
+    assert found["precode"][3] == "10.0 [8.0, 12.0], chance"
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("data", defences.DATA)
+def test_every_part_is_a_configuration_that_audits_take(part: str, data: str):
+    config = parse_config(PARTS[part].settings(data), checking=False)
+    assert config.victims == 4
+    assert len({*config.defences}) == len(DEFENCES)
+    assert all(defence_from_spec(spec) is not None for spec in config.defences[1:])
+
+
+def test_the_narrow_network_is_the_convnet_at_a_quarter_of_its_width():
+    narrow, whole = victims.narrow_convnet(3, 32), build("convnet", num_classes=10)
+
+    def widths(model: torch.nn.Module) -> list[int]:
+        return [one.out_channels for one in model.modules() if isinstance(one, torch.nn.Conv2d)]
+
+    assert [4 * width for width in widths(narrow)] == widths(whole)
+    assert narrow(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
