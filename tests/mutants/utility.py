@@ -101,6 +101,20 @@ MUTANTS = (
         _TRIALS,
     ),
     Mutant(
+        "advice by the highest PSNR instead of the worst image",
+        "report/remedies.py",
+        "if mine.worst is not None and mine.worst.psnr > threshold:",
+        "if False:",
+        _ADVICE,
+    ),
+    Mutant(
+        "advice by a worst image that is below the gate",
+        "report/remedies.py",
+        "if mine.worst is not None and mine.worst.psnr > threshold:",
+        "if mine.worst is not None:",
+        _ADVICE,
+    ),
+    Mutant(
         "the key leaves the weights out",
         "federated/cache.py",
         '_hash(model.state_dict())],\n        "data": [digest(train), digest(test)],',

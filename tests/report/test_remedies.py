@@ -221,9 +221,24 @@ def test_what_the_choice_costs_and_leaks_is_said():
     found = advice(*both("a", 10.0, knowing=12.5), costs=[cost("a", drop=0.012, time=1.26, upload=0.125)])
     assert found.detail == (
         "It costs 1.2 points of accuracy, 1.3 × the time of a client step, 0.12 × the upload. "
-        "The most that came back of any image: 12.5 dB, by inverting-gradients knowing it."
+        "The worst image came back at 12.5 dB, by inverting-gradients knowing it."
     )
     assert found.words == f"{found.headline} {found.detail}"
+
+
+def test_advice_names_the_same_worst_image_as_the_rest_of_the_report():
+    # The second image has the higher PSNR, but anyone could have guessed most of it.
+    scores = {"psnr": [24.0, 25.0], "ssim": [0.5, 0.5], "baseline_psnr": [8.0, 20.0]}
+    found = advice(*both("a", scores=scores), costs=[cost("a")])
+    assert found.options[0].why == "one who knows it still gets 24.0 dB, above the gate of 18 dB"
+    low = {"psnr": [9.0, 11.0], "ssim": [0.1, 0.1], "baseline_psnr": [8.0, 14.0]}
+    assert "The worst image came back at 9.0 dB" in advice(*both("a", scores=low), costs=[cost("a")]).detail
+
+
+def test_an_image_above_the_gate_is_named_where_the_worst_one_is_below_it():
+    scores = {"psnr": [17.0, 18.5], "ssim": [0.9, 0.1], "baseline_psnr": [2.0, 18.4]}
+    found = advice(*both("a", scores=scores), costs=[cost("a")])
+    assert found.options[0].why == "one who knows it still gets 18.5 dB, above the gate of 18 dB"
 
 
 def test_an_accuracy_that_was_not_measured_is_said():

@@ -21,6 +21,7 @@ from leakscope.report.evidence import (
     NOT_ATTACKABLE,
     DefenceEvidence,
     Example,
+    Group,
     by_defence,
     group,
     is_evidence,
@@ -39,7 +40,7 @@ _NAMED = 5
 class Option:
     """One defence: whether it is enough, why not if it is not, and the highest of its costs over all networks.
 
-    `strongest` is the reconstruction with the highest PSNR by any attacker.
+    `worst` is the worst example by the one order of the whole report, whoever attacked it.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Option:
     time_ratio: float | None
     upload_ratio: float | None
     note: str
-    strongest: Example | None = None
+    worst: Example | None = None
 
     @property
     def enough(self) -> bool:
@@ -69,7 +70,7 @@ class Option:
     @property
     def rank(self) -> tuple[object, ...]:
         """Sort key: sufficient ones first, then inconclusive ones; by price; then by what leaks, then by name."""
-        leak = self.strongest.psnr if self.strongest else -math.inf
+        leak = self.worst.psnr if self.worst else -math.inf
         return ("yes", "inconclusive", "no").index(self.sufficient), self.price, leak, self.name
 
 
@@ -127,7 +128,7 @@ def _option(row: DefenceEvidence, *, leaking: dict[Setting, list[CellRecord]], s
         time_ratio=max((cost.step_time_ratio for cost in paid if cost.step_time_ratio is not None), default=None),
         upload_ratio=max((cost.upload_ratio for cost in paid if cost.upload_ratio is not None), default=None),
         note="; ".join(dict.fromkeys(filter(None, map(chance_words, paid)))),
-        strongest=max(row.both.examples, key=lambda example: example.psnr, default=None),
+        worst=row.both.worst,
     )
 
 
@@ -138,8 +139,7 @@ def _judge(
     threshold = summary.threshold_psnr
     for who, mine in (("one who knows it", row.adaptive), ("an attacker unaware of it", row.naive)):
         if mine.above(threshold):
-            highest = max(example.psnr for example in mine.examples)
-            return "no", f"{who} still gets {decibel(highest)}, above the gate of {threshold:g} dB"
+            return "no", f"{who} still gets {decibel(_above(mine, threshold))}, above the gate of {threshold:g} dB"
     if row.training_diverged:
         return "no", "training diverged with it"
     if row.at_chance:
@@ -152,6 +152,13 @@ def _judge(
         return "inconclusive", f"only {row.both.ok} of {plural(row.both.attackable, 'attack')} on it gave evidence"
     why = _uncovered(row.name, leaking=leaking, cells=summary.cells)
     return "inconclusive" if why else "yes", why
+
+
+def _above(mine: Group, threshold: float) -> float:
+    """PSNR of the worst example; of the highest one where the worst, by grade and gain, is not above the gate."""
+    if mine.worst is not None and mine.worst.psnr > threshold:
+        return mine.worst.psnr
+    return max(example.psnr for example in mine.examples)
 
 
 def _uncovered(name: str, *, leaking: dict[Setting, list[CellRecord]], cells: Sequence[CellRecord]) -> str:
@@ -226,9 +233,9 @@ def _detail(chosen: Option, options: Sequence[Option], *, noun: str) -> str:
         "" if chosen.upload_ratio is None else f"{chosen.upload_ratio:.2f} × the upload",
     ]
     found = [f"It costs {', '.join(filter(None, costs))}."] if any(costs) else []
-    if example := chosen.strongest:
+    if example := chosen.worst:
         who = "knowing it" if example.cell.adaptive else "unaware of it"
-        found.append(f"The most that came back of any {noun}: {decibel(example.psnr)}, by {example.cell.attack} {who}.")
+        found.append(f"The worst {noun} came back at {decibel(example.psnr)}, by {example.cell.attack} {who}.")
     equal = [option.name for option in options if option.enough and option != chosen and option.price == chosen.price]
     if equal:
         found.append(f"Equally cheap, and leaking no less: {', '.join(equal[:_NAMED])}.")
