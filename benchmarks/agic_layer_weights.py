@@ -27,8 +27,9 @@ from torch import Tensor, nn
 
 import leakscope as ls
 from leakscope.attacks.agic import Agic, agic
-from leakscope.matching.optimisers import Adam, falling_late, three_drops
+from leakscope.matching.optimisers import Adam, constant, falling_late, three_drops
 from leakscope.matching.optimisers.first_order import Schedule
+from leakscope.networks import NetworkKind
 from leakscope.types import Batch, Reconstruction, Status
 
 PUBLISHED_STEPS = 6_000
@@ -50,7 +51,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Shortened:
+class Beginning:
     """The beginning of a longer run's schedule."""
 
     schedule: Schedule
@@ -60,9 +61,13 @@ class Shortened:
         """The factor at this step of the longer run."""
         return self.schedule(step, self.steps)
 
+    def least_steps(self, kind: NetworkKind) -> int:
+        """Those of a rate that is held: the drops of the longer run are not reached."""
+        return constant.least_steps(kind)
+
 
 RATES: dict[str, Schedule] = {
-    "held": Shortened(three_drops, PUBLISHED_STEPS),
+    "held": Beginning(three_drops, PUBLISHED_STEPS),
     "drops": three_drops,
     "late": falling_late,
 }

@@ -5,6 +5,7 @@ import argparse
 import pytest
 
 from leakscope.matching.optimisers import Adam
+from leakscope.networks import NetworkKind
 
 
 def setting(script, **changes):
@@ -21,6 +22,13 @@ def test_the_rate_is_held_as_in_a_run_of_six_thousand(load):
     assert factors == pytest.approx([1.0, 1.0, 1.0, 0.1])
     dropped = script.attack(setting(script, rate="drops", signed=True)).recipe.optimiser
     assert (dropped.signed, dropped.schedule(999, 1_000)) == (True, pytest.approx(1e-3))
+
+
+@pytest.mark.parametrize("rate", ["held", "drops", "late", "accelerated"])
+def test_every_rate_says_how_long_a_run_must_be(load, rate):
+    script = load("agic_layer_weights")
+    optimiser = script.attack(setting(script, rate=rate, signed=rate == "accelerated")).recipe.optimiser
+    assert 50 <= optimiser.least_steps(NetworkKind.DEEP) <= 1_000
 
 
 def test_equal_weights_are_the_plain_cosine(load):
