@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import leakscope as ls
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.types import Batch, Observation
 
 LOCAL_STEPS = (1, 2, 4, 8)

@@ -15,7 +15,7 @@ import leakscope as ls
 from doubles.guarded import Guarded
 from doubles.two_rounds import TwoRounds
 from leakscope.attacks.fc_inversion import fc_inversion
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.testing import check_defence
 from tiny import batch_of, dense
 

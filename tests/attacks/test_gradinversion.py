@@ -7,10 +7,10 @@ import torch
 from leakscope.attack import Effort
 from leakscope.attacks.gradinversion import PAPER, gradinversion
 from leakscope.matching.distances import SquaredL2
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.optimisers import Langevin
 from leakscope.matching.penalties import BatchNormPrior, GroupConsistency, InputNorm, TotalVariation
-from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
 from leakscope.testing import check_attack
 from leakscope.types import Status

@@ -14,9 +14,9 @@ from leakscope.data import load
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import L1, Cosine, SquaredL2
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.optimisers import LBFGS, SGD, Adam, three_drops
 from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
 from leakscope.models import build
 from leakscope.registry import ATTACKS

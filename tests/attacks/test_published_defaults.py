@@ -18,6 +18,7 @@ from leakscope.attacks.gias import gias
 from leakscope.matching.candidates import Patterned, Pixels, TwoBranchGenerator
 from leakscope.matching.distances import L1, Cosine, PerTensor, SquaredL2, SquaredPlusNorm
 from leakscope.matching.distances.layer_weights import PUBLISHED_BETA, LayerWeighted
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import DistinctFirst, Inferred, Known, LastLayerSign, Soft
 from leakscope.matching.optimisers import (
     CMAES,
@@ -41,7 +42,6 @@ from leakscope.matching.penalties import (
     Scaling,
     TotalVariation,
 )
-from leakscope.matching.recipe import GradientMatching
 from leakscope.registry import get_attack
 
 REPOSITORY = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from leakscope.defences.quantise import quantise
 from leakscope.defences.sign import sign
 from leakscope.defences.top_k import top_k
 from leakscope.errors import UnsuitableError, UsageError
-from leakscope.matching.recipe import GradientMatching
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.metrics import score
 from leakscope.observation.observe import observe
 from leakscope.rng import generator, normal

@@ -15,8 +15,8 @@ from leakscope.defences.key_lock import key_lock
 from leakscope.defences.locks import Lock, count_dead_channels, find_places
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.federated import fedavg
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import infer_labels
-from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
 from leakscope.models import build
 from leakscope.networks import start_unknowns

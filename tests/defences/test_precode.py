@@ -18,8 +18,8 @@ from leakscope.client import client_generator
 from leakscope.defences.precode import BottleneckLoss, Coded, VariationalBottleneck, precode
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.federated import measure_utility
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import infer_labels
-from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
 from leakscope.models import build
 from leakscope.observation.observe import observe

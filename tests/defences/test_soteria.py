@@ -12,8 +12,8 @@ from leakscope.attacks.idlg import idlg
 from leakscope.defence import StepContext
 from leakscope.defences.soteria import EPSILONS, DefendedWeight, score_features, soteria
 from leakscope.errors import UnsuitableError, UsageError
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import infer_labels
-from leakscope.matching.recipe import GradientMatching
 from leakscope.metrics import score
 from leakscope.observation.observe import observe
 from leakscope.steps import trainable

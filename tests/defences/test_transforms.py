@@ -21,8 +21,8 @@ from leakscope.defences.transforms.defence import crop_and_flip
 from leakscope.errors import BadInputError, UsageError
 from leakscope.matching.candidates import Alternatives, Transformed, known_chains
 from leakscope.matching.distances import Cosine
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.problem import PlainRoute
-from leakscope.matching.recipe import GradientMatching
 from leakscope.matching.replays import OneGradient
 from leakscope.metrics import score, score_trained
 from leakscope.observation.observe import observe

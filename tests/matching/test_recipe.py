@@ -17,11 +17,12 @@ from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
 from leakscope.matching import problem
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine, Denoised, Direction, Masked, Shortened, SquaredL2
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Inferred, Soft
 from leakscope.matching.optimisers import LBFGS, Adam, Optimiser
 from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.problem import lockstep_chunks
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown, LocalSteps
 from leakscope.metrics import score
 from leakscope.networks import freeze

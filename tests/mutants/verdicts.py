@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fit counts tensors that were left out",
-        "matching/recipe.py",
+        "matching/gradient_matching.py",
         "return MatchedPart(self.recipe.matched(seen), self.recipe.distance.view_alone)",
         "return MatchedPart(seen, self.recipe.distance.view_alone)",
         _COMPARED,

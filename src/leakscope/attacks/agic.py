@@ -18,9 +18,10 @@ from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import BatchNormRule, Cosine, LayerWeighted
 from leakscope.matching.distances.layer_weights import PUBLISHED_BETA
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.presets import Preset, held_preset, schedule_preset
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import OneGradient
 from leakscope.tensors import dot, global_norm
 from leakscope.types import Knowledge, LocalTraining, Observation, Reconstruction

@@ -15,8 +15,8 @@ from leakscope.errors import BadInputError, UsageError
 from leakscope.matching.candidates import Variables
 from leakscope.matching.candidates.pixels import stack_groups
 from leakscope.matching.engine import Outcome, best_group, distance_of_zero, judge, run
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.problem import Part, Problem, plain_distance
-from leakscope.matching.recipe import GradientMatching
 from leakscope.types import JointExamples, Observation, Reconstruction
 
 Members = tuple[tuple[int, ...], ...]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import L1, Cosine, Distance, SquaredL2
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Known
 from leakscope.matching.optimisers import LBFGS, SGD, Adam, Optimiser, three_drops
 from leakscope.matching.penalties import TotalVariation
 from leakscope.matching.problem import Keep
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
 
 PAPER = "Gao et al.: Privacy-preserving Collaborative Learning with Automatic Transformation Search, CVPR 2021"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from leakscope.matching.candidates import Pattern, Patterned
 from leakscope.matching.distances import SquaredL2
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Inferred
 from leakscope.matching.optimisers import LBFGS
 from leakscope.matching.penalties import LabelTerm
 from leakscope.matching.problem import Stop
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
 
 PAPER = "Wei et al.: A Framework for Evaluating Client Privacy Leakages in Federated Learning, ESORICS 2020"

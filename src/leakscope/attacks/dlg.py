@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import SquaredL2
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Inferred, Soft
 from leakscope.matching.optimisers import LBFGS, Adam
 from leakscope.matching.problem import Stop
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
 
 PAPER = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, arXiv:1906.08935"

@@ -7,11 +7,12 @@ from typing import Literal
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import SquaredL2
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Inferred, RuleName
 from leakscope.matching.optimisers import LBFGS, Adam, linear
 from leakscope.matching.penalties import Clipping, Scaling
 from leakscope.matching.problem import Stop
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import OneGradient
 
 PAPER = "Geng et al.: Towards General Deep Leakage in Federated Learning, 2021, arXiv:2110.09074"

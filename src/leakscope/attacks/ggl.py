@@ -8,10 +8,11 @@ from typing import Literal
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Latent, as_prior
 from leakscope.matching.distances import Distance, PerTensor, SquaredL2
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import LastLayerSign
 from leakscope.matching.optimisers import CMAES, Adam, Optimiser
 from leakscope.matching.penalties import LatentMoments, Penalty
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.priors import Prior
 

@@ -10,10 +10,11 @@ from torch import Tensor
 from leakscope.attack import Effort, Watch
 from leakscope.matching.candidates import LATENT, Latent, TunedWeights, as_prior
 from leakscope.matching.distances import Cosine
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Inferred
 from leakscope.matching.optimisers import Adam, three_drops
 from leakscope.matching.penalties import TotalVariation
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.matching.wrapper import MatchingWrapper
 from leakscope.option_ranges import check_attack_option

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import SquaredL2
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.optimisers import Adam, Langevin, warm_cosine
 from leakscope.matching.penalties import BatchNormPrior, GroupConsistency, InputNorm, Penalty, TotalVariation
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
 
 PAPER = "Yin et al.: See through Gradients: Image Batch Recovery via GradInversion, CVPR 2021, arXiv:2104.07586"

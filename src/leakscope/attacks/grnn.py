@@ -10,11 +10,12 @@ from torch import Tensor
 from leakscope.errors import UsageError, suggest
 from leakscope.matching.candidates import TwoBranchGenerator
 from leakscope.matching.distances import Distance, SquaredPlusNorm, Wasserstein
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Soft
 from leakscope.matching.optimisers import RMSprop, falling_late
 from leakscope.matching.penalties import Penalty, TotalVariation, Trial
 from leakscope.matching.presets import ScheduleName, by_schedule
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.option_ranges import check_attack_option
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import SquaredL2
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import LastLayerSign
 from leakscope.matching.optimisers import LBFGS
 from leakscope.matching.problem import Stop
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
 
 PAPER = "Zhao, Mopuri, Bilen: iDLG: Improved Deep Leakage from Gradients, arXiv:2001.02610"

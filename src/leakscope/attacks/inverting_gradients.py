@@ -7,9 +7,10 @@ from typing import Literal
 from leakscope.errors import UsageError, suggest
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Inferred
 from leakscope.matching.presets import ScheduleName, schedule_preset
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown, LocalSteps, OneGradient, Replay
 
 PAPER = "Geiping, Bauermeister, Dröge, Moeller: Inverting Gradients, NeurIPS 2020, arXiv:2003.14053"

@@ -12,9 +12,10 @@ from leakscope.errors import UnsuitableError, UsageError, suggest
 from leakscope.matching.candidates import TRANSFORMS, Pixels, Transform, Transformed, known_chains
 from leakscope.matching.candidates.transformed import variable
 from leakscope.matching.distances import Cosine
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Inferred
 from leakscope.matching.presets import ScheduleName, schedule_preset
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
 from leakscope.matching.wrapper import MatchingWrapper
 from leakscope.operations.policy import Policy, is_written_as_policy

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from leakscope.attack import Attack, Effort
 from leakscope.explanation import MatchedPart
-from leakscope.matching.recipe import GradientMatching, Recipe
+from leakscope.matching.gradient_matching import GradientMatching
+from leakscope.matching.recipe import Recipe
 from leakscope.types import Knowledge, Observation, Reconstruction
 
 
