@@ -14,8 +14,8 @@ import torch
 
 from leakscope import rng
 from leakscope.audits import execute as execute_module
+from leakscope.audits import grid as grid_module
 from leakscope.audits import make_plan, parse_config, run_campaign
-from leakscope.audits import plan as plan_module
 from leakscope.audits.execute import execute
 from leakscope.audits.inputs import RECORD, DataRecord
 from leakscope.audits.own_code import find_sources
@@ -88,7 +88,7 @@ def test_another_version_or_source_is_another_cell(name: str, monkeypatch: pytes
     before = _plan()
     assert name in before.attacks[0].software
     other = {**software(), name: "0.0"}
-    monkeypatch.setattr(plan_module, "software", lambda: other)
+    monkeypatch.setattr(grid_module, "software", lambda: other)
     after = _plan()
     assert after.attacks[0].key != before.attacks[0].key
     assert "leakscope, or a library that it computes with, changed" in _run(after)[0][1]
@@ -194,7 +194,7 @@ def test_a_run_says_why_finished_cells_run_again(
     assert run_campaign(config, tmp_path / "run", quiet=True).sweep.executed == 0
     now = software()["torch"]
     with monkeypatch.context() as patch:
-        patch.setattr(plan_module, "software", lambda: {**software(), "torch": "9.9.9"})
+        patch.setattr(grid_module, "software", lambda: {**software(), "torch": "9.9.9"})
         capsys.readouterr()
         found = run_campaign(config, tmp_path / "run")
     assert found.sweep.executed == 1

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from leakscope.audits.config import RESIDUAL_ATTACKS, Config, Planned, PlannedAttack
+from leakscope.audits.grid import attack_cells, strong_attacks, training_cells
 from leakscope.audits.inputs import DataRecord, Inputs, name_data
-from leakscope.audits.own_code import hash_specs
-from leakscope.audits.read_files import hash_file, hash_option_files
-from leakscope.audits.specs import NONE, AttackCellSpec, AuditedClients, CellSpec, SubjectSpec, TrainingCellSpec
+from leakscope.audits.read_files import hash_file
+from leakscope.audits.specs import AttackCellSpec, CellSpec, SubjectSpec, TrainingCellSpec
 from leakscope.audits.subject import Subject
 from leakscope.errors import BadInputError, UsageError
 from leakscope.networks import freeze, is_residual_with_stored_statistics, settle
 from leakscope.observation.checks import check_labels
 from leakscope.registry import attack_from_spec, defence_from_spec
-from leakscope.software import software
 
 # What the embedded sets hold is public, so their pictures may be shown.
 EMBEDDED = ("digits", "faces", "sample-photos")
@@ -61,8 +59,8 @@ def make_plan(config: Config, *, show_images: bool | None = None, record: DataRe
         _check_pictures(one.subject for one in found)
     inputs = _read_data(config, found, inputs)
     subjects = [_number_data(one, inputs) for one in found]
-    attacks = [cell for one in subjects for cell in _attack_cells(config, one.subject.spec, show)]
-    trainings = [cell for one in subjects if one.trainable for cell in _training_cells(config, one.subject.spec)]
+    attacks = [cell for one in subjects for cell in attack_cells(config, one.subject.spec, show=show)]
+    trainings = [cell for one in subjects if one.trainable for cell in training_cells(config, one.subject.spec)]
     untrained = [f"Accuracy of {one.subject.spec.name}: {one.untrained}." for one in subjects if one.untrained]
     plan = Plan(tuple(attacks), tuple(trainings), show, untrained=tuple(untrained), inputs=inputs, specs=config.attacks)
     return plan if config.planned is None else fit_plan(plan, config.planned)
@@ -81,13 +79,6 @@ def fit_plan(plan: Plan, planned: Planned) -> Plan:
         plan.inputs,
         plan.specs,
     )
-
-
-def strong_attacks(config: Config, defence: str) -> list[str]:
-    """Attacks that do better under a defence than most, where the configuration does not name them itself."""
-    built = defence_from_spec(defence)
-    named = built.strong_attacks if built is not None and config.adaptive else ()
-    return [attack for attack in named if attack not in config.attacks]
 
 
 def _limit(cell: AttackCellSpec, planned: Planned) -> AttackCellSpec:
@@ -205,77 +196,3 @@ def _subject(config: Config, model: str, dataset: str) -> SubjectSpec:
         bounds=config.bounds,
         one_hot=config.one_hot,
     )
-
-
-def _attack_cells(config: Config, subject: SubjectSpec, show: bool) -> list[AttackCellSpec]:
-    # Once for each: there may be thousands of seeds.
-    attackers = {defence: _attackers(config, defence) for defence in config.defences}
-    hashes = {
-        (attack, defence): {"code_hash": hash_specs(attack, defence), "file_hashes": hash_option_files(attack, defence)}
-        for defence, known in attackers.items()
-        for attack in dict.fromkeys(attack for attack, _ in known)
-    }
-    return [
-        AttackCellSpec(
-            subject=subject,
-            attack=attack,
-            defence=defence,
-            adaptive=adaptive,
-            scenario=scenario,
-            seed=seed,
-            victims=config.victims,
-            batch_size=config.batch_size,
-            lpips=config.lpips,
-            keep_images=show,
-            local=config.local,
-            rounds=config.rounds,
-            prior_alone=not _borrows_prior(config, attack, defence=defence, adaptive=adaptive),
-            software=software(),
-            **hashes[attack, defence],
-        )
-        for scenario, seed, defence in itertools.product(config.scenarios, config.seeds, config.defences)
-        for attack, adaptive in attackers[defence]
-    ]
-
-
-def _attackers(config: Config, defence: str) -> list[tuple[str, bool]]:
-    """Each attack with whether it knows the defence; those strong under it only as one who knows."""
-    knowing = (False, True) if config.adaptive and defence != NONE else (False,)
-    named = [(attack, adaptive) for attack in config.attacks for adaptive in knowing]
-    return [*named, *((attack, True) for attack in strong_attacks(config, defence))]
-
-
-def _borrows_prior(config: Config, attack: str, *, defence: str, adaptive: bool) -> bool:
-    """Whether the very same attack runs without the defence too, so that what its prior gives is measured there."""
-    built, own = defence_from_spec(defence), attack_from_spec(attack)
-    if built is None or NONE not in config.defences or attack not in config.attacks:
-        return False
-    return not adaptive or built.adapt(own) == own
-
-
-def _audited(config: Config, defence: str) -> AuditedClients | None:
-    """Told where it matters: to defences that prove something, and to all trainings that share changes."""
-    if config.local is None:
-        return None
-    built = defence_from_spec(defence)
-    proves = built is not None and built.guarantee(examples=1, batch_size=1, steps=1) is not None
-    shares_changes = config.utility is not None and config.utility.share == "delta"
-    return AuditedClients(local=config.local, batch_size=config.batch_size) if proves or shares_changes else None
-
-
-def _training_cells(config: Config, subject: SubjectSpec) -> list[TrainingCellSpec]:
-    if config.utility is None:
-        return []
-    return [
-        TrainingCellSpec(
-            subject=subject,
-            defence=defence,
-            training=config.utility,
-            audited=_audited(config, defence),
-            seed=config.seeds[0],
-            code_hash=hash_specs(defence),
-            file_hashes=hash_option_files(defence),
-            software=software(),
-        )
-        for defence in dict.fromkeys((NONE, *config.defences))
-    ]

@@ -13,7 +13,8 @@ from leakscope.attack import Attack
 from leakscope.audits.config import Config, PlannedAttack
 from leakscope.audits.durations import duration
 from leakscope.audits.findings import borrow_priors
-from leakscope.audits.plan import Plan, strong_attacks
+from leakscope.audits.grid import strong_attacks
+from leakscope.audits.plan import Plan
 from leakscope.audits.specs import NONE, AttackCellSpec, TrainingCellSpec
 from leakscope.observation.scenario import get_scenario
 from leakscope.registry import ATTACKS, DEFENCES, attack_from_spec, parse_spec, split_chain
