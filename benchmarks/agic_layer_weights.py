@@ -120,7 +120,7 @@ def run(setting: Setting, image: int, *, seed: int) -> dict[str, object]:
             along[str(step + 1)] = psnr(images[0].detach(), batch)
 
     began = time.process_time()
-    found = attack(setting).reconstruct(seen, seed, watch=watch)
+    found = attack(setting).reconstruct(seen, seed, watch=watch, diagnosing=False)
     along[str(setting.steps)] = psnr(found.inputs, batch)
     seconds = round(time.process_time() - began)
     return {"psnr": along, "loss": found.loss, "status": str(found.status), "seconds": seconds}
