@@ -30,10 +30,11 @@ from leakscope.report.schema import CellRecord, Summary, parse_summary
 from reproductions.victims import narrow_convnet
 
 DATA = ("fashion-mnist", "cifar10")
-# How LeNet-5 is trained; what DP-SGD claims below is of this training.
-TRAINING: dict[str, Any] = {"how": "central", "rounds": 600, "batch_size": 32, "lr": 0.1, "seeds": (0, 1, 2)}
+# How LeNet-5 is trained; what DP-SGD claims below is of this training. Its rate was chosen on other pictures and other
+# seeds than the table's: at 0.1 training is unstable with or without a defence, at 0.05 with key-lock.
+TRAINING: dict[str, Any] = {"how": "central", "rounds": 600, "batch_size": 32, "lr": 0.01, "seeds": (0, 1, 2)}
 # Of the narrow ConvNet, whose steps take forty times as long as LeNet-5's.
-NARROW: dict[str, Any] = {**TRAINING, "rounds": 200, "seeds": (0, 1)}
+NARROW: dict[str, Any] = {**TRAINING, "rounds": 100, "seeds": (0, 1)}
 EXAMPLES = 2_000
 TESTED = 800
 _PRIVACY = f"dp-sgd:norm=1.0,steps={TRAINING['rounds']},sampling_rate={TRAINING['batch_size'] / EXAMPLES},epsilon="
