@@ -47,7 +47,13 @@ def run(
         text = json.dumps(found, indent=1, allow_nan=False) + "\n"
         write_tensors(out / MODEL, {name: value.detach() for name, value in main.model.state_dict().items()})
         write_atomic(out / RESULT, text.encode())
-        write_atomic(out / PAGE, _page(trainings, subject, options, keys=keys, settings=found["settings"]).encode())
+        drawings = _draw(trainings, subject) if options.data == PLANE else {}
+        for name, drawing in drawings.items():
+            write_atomic(out / f"boundary-{name}.svg", drawing.encode())
+        curves = [TrainingCurve(name, training.rounds) for name, training in trainings.items()]
+        title = f"{curves[0].name} on {Path(options.data).name}"
+        page = render_training(curves, title=title, settings=found["settings"], keys=keys, drawings=drawings)
+        write_atomic(out / PAGE, page.encode())
     if as_json:
         return text.rstrip("\n")
     return "\n".join([*show(found), "", f"report: {printable(out / PAGE)}", f"model: {printable(out / MODEL)}"])
@@ -162,22 +168,11 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _page(
-    trainings: dict[str, Training],
-    subject: TrainSubject,
-    options: TrainOptions,
-    *,
-    keys: KeyAccuracies | None,
-    settings: dict[str, Any],
-) -> str:
-    drawings = {}
-    if options.data == PLANE:
-        test = subject.test
-        drawings = {
-            name: draw_boundary(training.model, test.inputs, test.targets, title=name)
-            for name, training in trainings.items()
-            if not training.network.private
-        }
-    curves = [TrainingCurve(name, training.rounds) for name, training in trainings.items()]
-    title = f"{curves[0].name} on {Path(options.data).name}"
-    return render_training(curves, title=title, settings=settings, keys=keys, drawings=drawings)
+def _draw(trainings: dict[str, Training], subject: TrainSubject) -> dict[str, str]:
+    """Decision boundaries in the plane; a network that differs from client to client has none."""
+    test = subject.test
+    return {
+        name: draw_boundary(training.model, test.inputs, test.targets, title=name)
+        for name, training in trainings.items()
+        if not training.network.private
+    }

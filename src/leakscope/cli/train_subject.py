@@ -16,6 +16,7 @@ from leakscope.errors import UsageError
 from leakscope.federated import Client, Poison
 from leakscope.federated.specs import poison_from_spec
 from leakscope.models import load_network
+from leakscope.rng import child_seed
 from leakscope.types import Batch
 from leakscope.user_code import is_code
 
@@ -59,19 +60,8 @@ def load_subject(options: TrainOptions) -> TrainSubject:
         return _load_plane(options)
     if options.model is None:
         raise UsageError("--model is missing; name a reference network, or package.module:function")
-    with name_options("size", "count", "examples"):
-        train, test = (
-            load(
-                options.data,
-                split=split,
-                count=count,
-                seed=options.seed,
-                size=options.size,
-                bounds=options.bounds,
-                allow_code=True,
-            )
-            for split, count in (("train", options.examples), ("test", options.test_examples))
-        )
+    train = _load(options, "train", options.examples, option="--examples")
+    test = _load(options, "test", options.test_examples, option="--test-examples")
     classes = options.classes
     if classes is None and not is_code(options.model):
         classes = info(options.data, bounds=options.bounds, allow_code=True).num_classes
@@ -87,6 +77,24 @@ def load_subject(options: TrainOptions) -> TrainSubject:
     parts = [_take(train, rows) for rows in _deal(train, options)]
     highest = max(int(train.targets.max()), int(test.targets.max()))
     return TrainSubject(model, _make_clients(parts, options, classes=classes or highest + 1), test)
+
+
+def _load(options: TrainOptions, split: str, count: int | None, *, option: str) -> Batch:
+    with name_options("size"):
+        try:
+            return load(
+                options.data,
+                split=split,
+                count=count,
+                seed=options.seed,
+                size=options.size,
+                bounds=options.bounds,
+                allow_code=True,
+            )
+        except UsageError as error:
+            if not str(error).startswith("count "):
+                raise
+            raise UsageError(f"{option}{str(error).removeprefix('count')}") from error
 
 
 def _load_plane(options: TrainOptions) -> TrainSubject:
@@ -107,7 +115,7 @@ def _load_plane(options: TrainOptions) -> TrainSubject:
             raise UsageError(f"--data {PLANE} brings its own network and two clients, so --{name} has no use; drop it")
     task = two_gaussians(seed=options.seed, **({} if options.examples is None else {"samples": options.examples}))
     with torch.random.fork_rng():
-        torch.manual_seed(options.seed)
+        torch.manual_seed(child_seed(options.seed, "plane"))
         model = nn.Sequential(nn.Linear(2, _HIDDEN), nn.Sigmoid(), nn.Linear(_HIDDEN, 2))
     return TrainSubject(model, _make_clients(list(task.train), options, classes=2), task.test)
 

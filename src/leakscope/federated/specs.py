@@ -16,7 +16,7 @@ _STRATEGIES: dict[str, tuple[Callable[..., Strategy], tuple[str, ...]]] = {
     "fedavg": (FedAvg, ()),
     "fedboosting": (FedBoosting, ("formula", "training_loss", "mixing")),
 }
-_SERVERS = {"sgd": ("lr", "momentum"), "adam": ("lr", "betas", "eps")}
+_SERVERS = {"sgd": ("lr", "momentum"), "adam": ("lr", "eps")}
 _TRUTHS = {"true": True, "false": False}
 
 
