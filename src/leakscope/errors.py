@@ -59,6 +59,10 @@ class CiphertextError(BadInputError):
         self.client, self.reason = client, reason
 
 
+class RoundFailedError(InconclusiveError):
+    """Too few clients completed a round of federated training; the rounds before it stay as they were."""
+
+
 class StorageError(LeakscopeError, OSError):
     """Results could not be written; what was finished before stays finished."""
 

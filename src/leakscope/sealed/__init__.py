@@ -1,5 +1,6 @@
 """Updates that only whoever holds the keys can read, and that a server can still add up."""
 
+from leakscope.sealed.admission import check_update
 from leakscope.sealed.api import combine, error_bound, open_sealed, open_update, seal
 from leakscope.sealed.authenticate import client_secret
 from leakscope.sealed.envelope import from_bytes, to_bytes
@@ -13,6 +14,7 @@ __all__ = [
     "SealingKey",
     "Shares",
     "apportion",
+    "check_update",
     "client_secret",
     "combine",
     "error_bound",

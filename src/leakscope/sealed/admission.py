@@ -12,6 +12,19 @@ from leakscope.sealed.keys import PayloadError, SealingKey
 from leakscope.sealed_update import SealedUpdate
 
 
+def check_update(update: SealedUpdate, public: SealingKey, *, secrets: Mapping[str, bytes], round: int) -> None:
+    """Insist on one client's update that is authentic, of this round, of this key, and can be added up.
+
+    Raises:
+        CiphertextError: naming the client and the reason.
+    """
+    _check_one(update, update, public, secrets=secrets, round=round)
+    try:
+        public.check(update.payload, count=count_values(update))
+    except PayloadError as error:
+        raise refuse(update, error) from error
+
+
 def check_updates(
     updates: Sequence[SealedUpdate],
     weights: Sequence[float],

@@ -86,6 +86,14 @@ class SealingKey(ABC):
         """Ciphertexts of finite values within the bound; never twice the same."""
 
     @abstractmethod
+    def check(self, payload: bytes, *, count: int) -> None:
+        """Insist on ciphertexts of `count` values as this key makes them; whose values they are nobody can tell.
+
+        Raises:
+            PayloadError: it is something else.
+        """
+
+    @abstractmethod
     def add(self, payloads: Sequence[bytes], numbers: Sequence[int], *, count: int) -> bytes:
         """Ciphertexts of Σ kᵢ xᵢ.
 

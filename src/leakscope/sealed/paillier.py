@@ -83,6 +83,10 @@ class PaillierSealingKey(SealingKey):
             found += int(hidden).to_bytes(size, "big")
         return bytes(found)
 
+    def check(self, payload: bytes, *, count: int) -> None:
+        """As many numbers below n², none of which shares a factor with n."""
+        self.read(payload, count=count)
+
     def add(self, payloads: Sequence[bytes], numbers: Sequence[int], *, count: int) -> bytes:
         """Π cᵢ^kᵢ mod n², ciphertext by ciphertext."""
         gmp = library()
