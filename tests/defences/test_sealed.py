@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sealing import ckks_keys
+from sealing_keys import ckks_keys
 
 import leakscope as ls
 from leakscope.attacks.fc_inversion import fc_inversion

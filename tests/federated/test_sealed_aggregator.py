@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sealing import ckks_keys, short_keys
+from sealing_keys import ckks_keys, short_keys
 
 from leakscope.errors import CiphertextError, RoundFailedError, UsageError
 from leakscope.federated import FedBoosting, Reply, SealedAggregator, train_federated

@@ -135,8 +135,8 @@ MUTANTS = (
     Mutant(
         "sealing: an opening counts as one ciphertext",
         "sealed/ckks.py",
-        "self.ledger.spend(_blocks(count), limit=public.openings)",
-        "self.ledger.spend(1, limit=public.openings)",
+        "self.opened.spend(_blocks(count), limit=public.openings)",
+        "self.opened.spend(1, limit=public.openings)",
         _CKKS,
     ),
     Mutant(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sealing import SCHEMES, ckks_keys, keys_of, short_keys
+from sealing_keys import SCHEMES, ckks_keys, keys_of, short_keys
 
 import leakscope as ls
 from leakscope.errors import BadInputError, CiphertextError, UsageError

@@ -4,14 +4,14 @@ import os
 
 import numpy as np
 import pytest
-from sealing import ckks_keys
+from sealing_keys import ckks_keys
 
 from leakscope.errors import StorageError, UsageError
 from leakscope.sealed import ckks, ckks_engine
 from leakscope.sealed.ckks import CkksKeys
 from leakscope.sealed.keygen import keygen
-from leakscope.sealed.keys import Limits, PayloadError
-from leakscope.sealed.ledger import Ledger
+from leakscope.sealed.keys import PayloadError, SealingLimits
+from leakscope.sealed.opening_count import OpeningCount
 
 pytest.importorskip("tenseal")
 COUNT = 9_000
@@ -32,7 +32,7 @@ def test_weighted_sums_open_within_the_noise():
 
 
 def test_the_largest_sums_do_not_wrap():
-    keys = CkksKeys.generate(Limits(bound=2.0**12, pieces=2**24))
+    keys = CkksKeys.generate(SealingLimits(bound=2.0**12, pieces=2**24))
     values = [np.full(10, 2.0**12), np.full(10, -(2.0**12))]
     payloads = [keys.public.encrypt(row) for row in values]
     for numbers, expected in (((2**24, 0), 2.0**12), ((0, 2**24), -(2.0**12)), ((2**23, 2**23), 0.0)):
@@ -42,7 +42,7 @@ def test_the_largest_sums_do_not_wrap():
 
 def test_bound_and_pieces_beyond_the_modulus_are_refused():
     with pytest.raises(UsageError, match=r"at most 2\^36"):
-        CkksKeys.generate(Limits(bound=2.0**20, pieces=2**18))
+        CkksKeys.generate(SealingLimits(bound=2.0**20, pieces=2**18))
     with pytest.raises(UsageError, match="options of 'paillier'"):
         keygen("ckks", bits=3072)
     with pytest.raises(UsageError, match="option of 'ckks'"):
@@ -118,32 +118,32 @@ def test_a_ciphertext_of_other_parameters_is_refused():
 
 
 def test_another_keys_ciphertext_opens_to_nothing():
-    mine, other = ckks_keys(), CkksKeys.generate(Limits())
+    mine, other = ckks_keys(), CkksKeys.generate(SealingLimits())
     with pytest.raises(PayloadError, match="another key") as caught:
         mine.decrypt(other.public.encrypt(np.ones(5)), count=5, pieces=1)
     assert caught.value.reason == "out of range"
 
 
 def test_openings_are_counted_and_the_next_one_is_refused():
-    keys = CkksKeys.generate(Limits(), openings=3)
+    keys = CkksKeys.generate(SealingLimits(), openings=3)
     payload = keys.public.encrypt(rows(1)[0])
     keys.decrypt(payload, count=COUNT, pieces=1)
-    assert keys.ledger.spent == 2
+    assert keys.opened.spent == 2
     with pytest.raises(UsageError, match="may open 3 ciphertexts in all, 2 are opened and 2 more"):
         keys.decrypt(payload, count=COUNT, pieces=1)
-    assert keys.ledger.spent == 2
+    assert keys.opened.spent == 2
     keys.decrypt(keys.public.encrypt(np.ones(5)), count=5, pieces=1)
     with pytest.raises(UsageError, match="3 are opened and 1 more"):
         keys.decrypt(keys.public.encrypt(np.ones(5)), count=5, pieces=1)
 
 
 def test_more_openings_mean_more_noise():
-    few, many = (CkksKeys.generate(Limits(), openings=count).public for count in (1, 10_000))
+    few, many = (CkksKeys.generate(SealingLimits(), openings=count).public for count in (1, 10_000))
     assert many.deviation == pytest.approx(100 * few.deviation)
 
 
-def test_a_ledger_in_a_file_counts_for_all_and_refuses_when_it_cannot(tmp_path):
-    one, other = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
+def test_a_count_in_a_file_counts_for_all_and_refuses_when_it_cannot(tmp_path):
+    one, other = OpeningCount(tmp_path / "l"), OpeningCount(tmp_path / "l")
     one.spend(2, limit=5)
     other.spend(2, limit=5)
     assert (one.spent, other.spent) == (4, 4)
@@ -151,4 +151,4 @@ def test_a_ledger_in_a_file_counts_for_all_and_refuses_when_it_cannot(tmp_path):
         one.spend(2, limit=5)
     assert one.spent == 4
     with pytest.raises(StorageError, match="cannot be counted"):
-        Ledger(tmp_path / "no folder" / "l").spend(1, limit=5)
+        OpeningCount(tmp_path / "no folder" / "l").spend(1, limit=5)

@@ -8,12 +8,12 @@ import stat
 import numpy as np
 import pytest
 import torch
-from sealing import SCHEMES, keys_of, short_keys
+from sealing_keys import SCHEMES, keys_of, short_keys
 
 from leakscope.errors import BadInputError, LeakscopeError, UsageError
 from leakscope.sealed import client_secret, combine, load_keys, load_public, open_sealed, save_keys, seal, to_bytes
 from leakscope.sealed.ckks import CkksKeys
-from leakscope.sealed.keys import Limits
+from leakscope.sealed.keys import SealingLimits
 
 pytest.importorskip("gmpy2")
 pytest.importorskip("tenseal")
@@ -21,7 +21,7 @@ pytest.importorskip("tenseal")
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_keys_survive_a_file_that_only_the_owner_can_read(scheme, tmp_path):
-    keys = CkksKeys.generate(Limits()) if scheme == "ckks" else keys_of(scheme)
+    keys = CkksKeys.generate(SealingLimits()) if scheme == "ckks" else keys_of(scheme)
     path = save_keys(tmp_path / "keys", keys)
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     again = load_keys(path)
@@ -116,7 +116,7 @@ def test_keys_are_neither_pickled_nor_copied(scheme):
 
 
 def test_openings_are_counted_over_restarts(tmp_path):
-    keys = CkksKeys.generate(Limits(), openings=3)
+    keys = CkksKeys.generate(SealingLimits(), openings=3)
     payload = keys.public.encrypt(np.ones(5))
     keys.decrypt(payload, count=5, pieces=1)
     path = save_keys(tmp_path / "keys", keys)
@@ -124,7 +124,7 @@ def test_openings_are_counted_over_restarts(tmp_path):
     keys.decrypt(payload, count=5, pieces=1)
     again = load_keys(path)
     assert isinstance(again, CkksKeys)
-    assert again.ledger.spent == 2
+    assert again.opened.spent == 2
     again.decrypt(payload, count=5, pieces=1)
     for used_up in (keys, load_keys(path)):
         with pytest.raises(UsageError, match="may open 3 ciphertexts"):

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sealing import short_keys
+from sealing_keys import short_keys
 
 from leakscope.errors import UsageError
 from leakscope.sealed.keygen import keygen
-from leakscope.sealed.keys import Limits, PayloadError
+from leakscope.sealed.keys import PayloadError, SealingLimits
 from leakscope.sealed.paillier import PaillierKeys, PaillierSealingKey, UnsafePaillierKeys
 
 gmpy2 = pytest.importorskip("gmpy2")
@@ -128,7 +128,7 @@ def test_payloads_that_no_client_made_are_refused(change):
 
 
 def test_another_keys_ciphertext_does_not_open():
-    mine, other = short_keys(), UnsafePaillierKeys.generate(510, Limits())
+    mine, other = short_keys(), UnsafePaillierKeys.generate(510, SealingLimits())
     assert mine.public.slots == other.public.slots
     size = mine.public.ciphertext_bytes
     foreign = ciphertexts(other.public, other.public.encrypt(np.ones(3)))[0]

@@ -15,7 +15,7 @@ from leakscope.sealed import SealingKey, keygen, seal
 from leakscope.types import SealedUpdate, SharedUpdate
 
 PAPER = (
-    "Ren: Gradient leakage attack and defence in federated learning, PhD thesis, Swansea University, 2023, chapter 4 "
+    "Ren: Gradient Leakage and Protection for Federated Learning, PhD thesis, Swansea University, 2023, chapter 4 "
     "(FedBoosting: Ren, Deng, Xie, Ma, Wang 2022); Paillier, EUROCRYPT 1999; Cheon, Kim, Kim, Song, ASIACRYPT 2017"
 )
 

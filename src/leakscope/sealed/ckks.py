@@ -20,8 +20,8 @@ from leakscope.errors import MissingExtraError, UsageError
 from leakscope.sealed import ckks_engine
 from leakscope.sealed.ckks_engine import DEGREE, HEADROOM_BITS, MOST_BLOCK_BYTES, SCALE_BITS, Engine, split_blocks
 from leakscope.sealed.flooding import flood, flooding_deviation
-from leakscope.sealed.keys import Limits, OpeningKeys, PayloadError, SealingKey, Values
-from leakscope.sealed.ledger import Ledger
+from leakscope.sealed.keys import OpeningKeys, PayloadError, SealingKey, SealingLimits, Values
+from leakscope.sealed.opening_count import OpeningCount
 
 SCHEME = "ckks"
 USUAL_OPENINGS = 2**17
@@ -49,7 +49,7 @@ class CkksSealingKey(SealingKey):
     """SEAL's public key, and how many ciphertexts will be opened in all: the noise of every opening depends on it."""
 
     public_key: bytes = field(repr=False)
-    limits: Limits
+    limits: SealingLimits
     openings: int = USUAL_OPENINGS
     scheme: str = SCHEME
 
@@ -91,14 +91,14 @@ class CkksSealingKey(SealingKey):
 
 
 class CkksKeys(OpeningKeys):
-    """Both keys, and the ledger of what was opened with them."""
+    """Both keys, and the count of what was opened with them."""
 
-    def __init__(self, secret_key: bytes, public: CkksSealingKey, *, ledger: Ledger | None = None) -> None:
+    def __init__(self, secret_key: bytes, public: CkksSealingKey, *, opened: OpeningCount | None = None) -> None:
         self._secret, self._public = secret_key, public
-        self.ledger = ledger or Ledger()
+        self.opened = opened or OpeningCount()
 
     @classmethod
-    def generate(cls, limits: Limits, *, openings: int = USUAL_OPENINGS) -> CkksKeys:
+    def generate(cls, limits: SealingLimits, *, openings: int = USUAL_OPENINGS) -> CkksKeys:
         """New keys from the system's randomness."""
         public, secret = _engine().make_keys()
         return cls(secret, CkksSealingKey(public, limits, openings))
@@ -112,7 +112,7 @@ class CkksKeys(OpeningKeys):
         """The mean with noise that hides the error; counted before anything is opened."""
         check_blocks(payload, count=count, place=0)
         public = self._public
-        self.ledger.spend(_blocks(count), limit=public.openings)
+        self.opened.spend(_blocks(count), limit=public.openings)
         raw = _run([self._secret, payload], task="open", numbers=[], output=8 * DEGREE * _blocks(count))
         means = np.frombuffer(raw, np.float64)[:count] / pieces
         found = flood(means, public.deviation)
@@ -126,10 +126,10 @@ class CkksKeys(OpeningKeys):
 
     def count_at(self, path: Path) -> None:
         """Count what is opened in that file, beginning with what was opened so far."""
-        spent, self.ledger = self.ledger.spent, Ledger(path)
-        missing = spent - self.ledger.spent
+        spent, self.opened = self.opened.spent, OpeningCount(path)
+        missing = spent - self.opened.spent
         if missing > 0:
-            self.ledger.spend(missing, limit=self._public.openings)
+            self.opened.spend(missing, limit=self._public.openings)
 
     def secret_fields(self) -> dict[str, Any]:
         """SEAL's secret key."""
@@ -160,7 +160,7 @@ def _run(parts: list[bytes], *, task: str, numbers: list[int], output: int) -> b
         raise UsageError("ciphertexts of CKKS need process limits that this system lacks; use scheme 'paillier'")
     _engine()
     # Never linked into a folder: the secret key is in one of them.
-    with tempfile.TemporaryFile() as target, ckks_engine.Scratch() as source:
+    with tempfile.TemporaryFile() as target, ckks_engine.UnnamedFile() as source:
         source.write(b"".join(parts))
         job = {
             "sys_path": [os.path.abspath(entry) for entry in sys.path if entry],

@@ -36,7 +36,7 @@ REFUSED = 3
 _FORBIDDEN = ("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "ctypes.")
 
 
-class Scratch:
+class UnnamedFile:
     """A file without a name: SEAL's binding reads and writes paths only, and secrets must not touch a folder."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Scratch:
         self.path = f"/dev/fd/{self.descriptor}"
         self._close = weakref.finalize(self, os.close, self.descriptor)
 
-    def __enter__(self) -> Scratch:
+    def __enter__(self) -> UnnamedFile:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -85,7 +85,7 @@ class Engine:
         parameters.set_coeff_modulus(sealapi.CoeffModulus.Create(DEGREE, list(PRIME_BITS)))
         # SEAL refuses the parameters itself where they are below 128-bit security.
         self.context = sealapi.SEALContext(parameters, True, sealapi.SEC_LEVEL_TYPE.TC128)
-        self.seal, self.encoder, self.scratch = sealapi, sealapi.CKKSEncoder(self.context), Scratch()
+        self.seal, self.encoder, self.scratch = sealapi, sealapi.CKKSEncoder(self.context), UnnamedFile()
 
     def make_keys(self) -> tuple[bytes, bytes]:
         """A public and a secret key from the system's randomness."""

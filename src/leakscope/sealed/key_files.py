@@ -15,8 +15,8 @@ from leakscope.files.atomic import write_atomic
 from leakscope.regular_files import read_file, show
 from leakscope.sealed.ckks import SCHEME as CKKS
 from leakscope.sealed.ckks import CkksKeys, CkksSealingKey
-from leakscope.sealed.keys import Limits, OpeningKeys, SealingKey
-from leakscope.sealed.ledger import Ledger
+from leakscope.sealed.keys import OpeningKeys, SealingKey, SealingLimits
+from leakscope.sealed.opening_count import OpeningCount
 from leakscope.sealed.paillier import PaillierKeys, PaillierSealingKey, UnsafePaillierKeys
 
 _MOST_BYTES = 4 * 2**20
@@ -27,7 +27,7 @@ def save_keys(path: str | os.PathLike[str], keys: OpeningKeys) -> Path:
     """Write both halves to a file that only its owner can read (0600); `load_keys` reads it."""
     content = {"public": json.loads(keys.public.to_json()), "secret": keys.secret_fields()}
     written = write_atomic(path, json.dumps(content).encode())
-    keys.count_at(_ledger_of(written))
+    keys.count_at(_count_file(written))
     return written
 
 
@@ -43,8 +43,8 @@ def load_keys(path: str | os.PathLike[str]) -> OpeningKeys:
     try:
         public, secret = _public(content["public"]), content["secret"]
         if isinstance(public, CkksSealingKey):
-            ledger = Ledger(_ledger_of(Path(path)))
-            return CkksKeys(base64.b64decode(secret["secret_key"], validate=True), public, ledger=ledger)
+            opened = OpeningCount(_count_file(Path(path)))
+            return CkksKeys(base64.b64decode(secret["secret_key"], validate=True), public, opened=opened)
         assert isinstance(public, PaillierSealingKey)
         return _PAILLIER[public.scheme](int(secret["p"], 16), int(secret["q"], 16), public)
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
@@ -54,7 +54,7 @@ def load_keys(path: str | os.PathLike[str]) -> OpeningKeys:
         raise BadInputError(f"{show(str(path))}: expected keys as save_keys writes them; make new ones") from None
 
 
-def _ledger_of(path: Path) -> Path:
+def _count_file(path: Path) -> Path:
     """Beside the keys, so that a restart does not begin to count again."""
     return path.with_name(f"{path.name}.openings")
 
@@ -80,7 +80,7 @@ def _parse(content: bytes, name: str) -> dict[str, Any]:
 
 
 def _public(fields: dict[str, Any]) -> SealingKey:
-    limits = Limits(**fields["limits"])
+    limits = SealingLimits(**fields["limits"])
     if fields["scheme"] == CKKS:
         return CkksSealingKey(base64.b64decode(fields["public_key"], validate=True), limits, fields["openings"])
     if fields["scheme"] not in _PAILLIER:

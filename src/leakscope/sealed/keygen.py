@@ -5,10 +5,10 @@ from __future__ import annotations
 from leakscope.errors import UsageError, suggest
 from leakscope.sealed.ckks import SCHEME as CKKS
 from leakscope.sealed.ckks import USUAL_OPENINGS, CkksKeys
-from leakscope.sealed.keys import Limits, OpeningKeys
+from leakscope.sealed.keys import OpeningKeys, SealingLimits
 from leakscope.sealed.paillier import USUAL_BITS, PaillierKeys, check_bits
 
-_USUAL = Limits()
+_USUAL = SealingLimits()
 _USUAL_FRACTION = 24
 _SCHEMES = (PaillierKeys.scheme, CKKS)
 
@@ -45,7 +45,7 @@ is factored in seconds. Leave bits out for 3072
     """
     if scheme not in _SCHEMES:
         raise UsageError(f"unknown scheme {scheme!r}.{suggest(scheme, _SCHEMES)}")
-    limits = Limits(bound, pieces, clients)
+    limits = SealingLimits(bound, pieces, clients)
     if scheme == CKKS:
         if bits is not None or legacy or fraction_bits is not None:
             raise UsageError("bits, legacy and fraction_bits are options of 'paillier', drop them for 'ckks'")

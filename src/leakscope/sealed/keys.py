@@ -28,7 +28,7 @@ class PayloadError(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class SealingLimits:
     """What all who use a key have agreed on.
 
     Attributes:
@@ -62,7 +62,7 @@ class SealingKey(ABC):
     """
 
     scheme: str
-    limits: Limits
+    limits: SealingLimits
 
     @property
     def fingerprint(self) -> str:

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from leakscope.errors import UsageError
-from leakscope.sealed.keys import Limits, OpeningKeys, PayloadError, SealingKey, Values
+from leakscope.sealed.keys import OpeningKeys, PayloadError, SealingKey, SealingLimits, Values
 from leakscope.sealed.large_numbers import library, power_table, random_prime
 from leakscope.sealed.packing import Packing
 
@@ -33,7 +33,7 @@ class PaillierSealingKey(SealingKey):
 
     modulus: int
     base: int
-    limits: Limits
+    limits: SealingLimits
     fraction_bits: int = 24
     scheme: str = "paillier"
 
@@ -133,7 +133,7 @@ class PaillierKeys(OpeningKeys):
         self._p, self._q, self._public = p, q, public
 
     @classmethod
-    def generate(cls, bits: int, limits: Limits, *, fraction_bits: int = 24) -> PaillierKeys:
+    def generate(cls, bits: int, limits: SealingLimits, *, fraction_bits: int = 24) -> PaillierKeys:
         """New keys from the system's randomness."""
         gmp = library()
         while True:

@@ -13,7 +13,7 @@ except ImportError:  # A system without file locks: one process at a time.
     fcntl = None  # type: ignore[assignment]
 
 
-class Ledger:
+class OpeningCount:
     """Counts up to a limit. With a path, every process that uses the key counts in the same file."""
 
     def __init__(self, path: Path | None = None) -> None:
