@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -34,8 +35,13 @@ _CPU_SECONDS = 240
 _HEADROOM = 256 * 2**20
 
 
-@lru_cache(maxsize=1)
 def _engine() -> Engine:
+    # One for each process and thread: forks and threads would write to the same unnamed file.
+    return _engine_of(os.getpid(), threading.get_ident())
+
+
+@lru_cache(maxsize=8)
+def _engine_of(process: int, thread: int) -> Engine:
     try:
         return Engine()
     except ImportError as error:
@@ -84,7 +90,9 @@ class CkksSealingKey(SealingKey):
         """Σ kᵢ cᵢ, in a process of its own: SEAL is not safe against crafted ciphertexts."""
         for place, payload in enumerate(payloads):
             check_blocks(payload, count=count, place=place)
-        return _run(list(payloads), task="add", numbers=list(numbers), output=_most_bytes(count))
+        total = _run(list(payloads), task="add", numbers=list(numbers), output=_most_bytes(count))
+        check_blocks(total, count=count, place=0)
+        return total
 
     def _fields(self) -> dict[str, Any]:
         return {"public_key": base64.b64encode(self.public_key).decode(), "openings": self.openings}
@@ -113,7 +121,10 @@ class CkksKeys(OpeningKeys):
         check_blocks(payload, count=count, place=0)
         public = self._public
         self.opened.spend(_blocks(count), limit=public.openings)
-        raw = _run([self._secret, payload], task="open", numbers=[], output=8 * DEGREE * _blocks(count))
+        expected = 8 * DEGREE * _blocks(count)
+        raw = _run([self._secret, payload], task="open", numbers=[], output=expected)
+        if len(raw) != expected:
+            raise PayloadError(0, "malformed", f"expected {expected:,} bytes of opened values, got {len(raw):,}")
         means = np.frombuffer(raw, np.float64)[:count] / pieces
         found = flood(means, public.deviation)
         if not bool(np.all(np.abs(found) <= public.limits.bound + public.precision)):

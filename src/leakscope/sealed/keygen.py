@@ -10,6 +10,7 @@ from leakscope.sealed.paillier import USUAL_BITS, PaillierKeys, check_bits
 
 _USUAL = SealingLimits()
 _USUAL_FRACTION = 24
+_CKKS_PIECES = 2**30
 _SCHEMES = (PaillierKeys.scheme, CKKS)
 
 
@@ -19,7 +20,7 @@ def keygen(
     bits: int | None = None,
     legacy: bool = False,
     bound: float = _USUAL.bound,
-    pieces: int = _USUAL.pieces,
+    pieces: int | None = None,
     clients: int = _USUAL.clients,
     fraction_bits: int | None = None,
     openings: int | None = None,
@@ -31,7 +32,8 @@ def keygen(
         bits: Of a Paillier key: 3072 unless told otherwise. Fewer than 2048 are refused.
         legacy: Allow Paillier keys of 2048 up to 3072 bits.
         bound: Largest magnitude of a value, a power of two.
-        pieces: What weights are divided into: each is exact to one piece of their sum.
+        pieces: What weights are divided into: each is exact to one piece of their sum. 2¹⁸ for Paillier, where every
+            bit takes room in a ciphertext, and 2³⁰ for CKKS, where it does not.
         clients: How many updates may be added up.
         fraction_bits: Of Paillier's fixed-point numbers, 24 unless told otherwise.
         openings: How many ciphertexts of 8,192 values CKKS keys may open in all; the more, the noisier each of them.
@@ -45,7 +47,8 @@ is factored in seconds. Leave bits out for 3072
     """
     if scheme not in _SCHEMES:
         raise UsageError(f"unknown scheme {scheme!r}.{suggest(scheme, _SCHEMES)}")
-    limits = SealingLimits(bound, pieces, clients)
+    usual = _CKKS_PIECES if scheme == CKKS else _USUAL.pieces
+    limits = SealingLimits(bound, usual if pieces is None else pieces, clients)
     if scheme == CKKS:
         if bits is not None or legacy or fraction_bits is not None:
             raise UsageError("bits, legacy and fraction_bits are options of 'paillier', drop them for 'ckks'")

@@ -12,6 +12,8 @@ try:
 except ImportError:  # A system without file locks: one process at a time.
     fcntl = None  # type: ignore[assignment]
 
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
 
 class OpeningCount:
     """Counts up to a limit. With a path, every process that uses the key counts in the same file."""
@@ -31,7 +33,7 @@ class OpeningCount:
             self._spent += count
             return
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            descriptor = os.open(self._path, _FLAGS, 0o600)
             with os.fdopen(descriptor, "r+b") as file:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX)
