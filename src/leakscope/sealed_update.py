@@ -27,7 +27,7 @@ class SealedUpdate:
         payload: the ciphertexts.
         num_examples: examples behind it, where the client says.
         kind: what is inside.
-        tensors: what the ciphertexts hold, in order.
+        contents: what the ciphertexts hold, in order.
         key: fingerprint of the public key.
         client: who sent it; of a total, all who are in it.
         round: when it was sent.
@@ -41,7 +41,7 @@ class SealedUpdate:
     payload: bytes = field(repr=False)
     num_examples: int | None = None
     kind: Kind = "tensors"
-    tensors: tuple[SealedTensor, ...] = field(default=(), repr=False)
+    contents: tuple[SealedTensor, ...] = field(default=(), repr=False)
     key: str = ""
     client: str = ""
     round: int = 0

@@ -12,18 +12,19 @@ from leakscope.attacks.idlg import idlg
 from leakscope.audits.cell import run_cell
 from leakscope.audits.findings import attack_findings
 from leakscope.audits.pooling import pool
-from leakscope.client import run_client, share
+from leakscope.client import run_client
 from leakscope.defence import ClientHooks, Defence
 from leakscope.defences.chain import chain
 from leakscope.defences.prune import prune
 from leakscope.errors import UnsuitableError
+from leakscope.federated import measure_utility
 from leakscope.report.evidence import group
 from leakscope.report.remedies import advise
 from leakscope.report.schema import CellRecord, OpenedFindings, Summary
-from leakscope.report.words import opened_words
+from leakscope.report.words import opened_words, remarks
 from leakscope.results import COLLUDING, TOTAL
-from leakscope.types import Batch, LocalTraining, SealedUpdate, Status
-from tiny import batch_of, dense
+from leakscope.types import Batch, LocalTraining, SealedUpdate, SharedUpdate, Status
+from tiny import batch_of, dense, shared
 
 
 @dataclass(frozen=True)
@@ -51,21 +52,26 @@ def runs_of(local=None):
     return [(victim, run_client(dense(), victim, local=local, seed=place)) for place, victim in enumerate(VICTIMS)]
 
 
+def assert_same(one, other):
+    assert one.tensors.keys() == other.tensors.keys()
+    for name, value in other.tensors.items():
+        torch.testing.assert_close(one.tensors[name], value, rtol=0, atol=1e-6)
+
+
 def test_the_mean_of_gradients_is_the_gradient_of_all_examples():
     batch, run = pool(runs_of())
     assert torch.equal(batch.inputs, JOINED.inputs)
     assert run.update.num_examples == 4
-    for name, value in share(dense(), JOINED).tensors.items():
-        torch.testing.assert_close(run.update.tensors[name], value, rtol=0, atol=1e-6)
+    assert_same(run.update, shared(dense(), JOINED))
 
 
 def test_the_mean_of_one_local_step_is_that_step_on_all_examples():
     local = LocalTraining(lr=0.1, steps=1, batch_size=2)
     _, run = pool(runs_of(local))
+    assert isinstance(run.update, SharedUpdate)
     assert run.update.local == LocalTraining(lr=0.1, steps=1, batch_size=4)
     assert run.order == ((0, 1, 2, 3),)
-    for name, value in share(dense(), JOINED, local=run.update.local).tensors.items():
-        torch.testing.assert_close(run.update.tensors[name], value, rtol=0, atol=1e-6)
+    assert_same(run.update, shared(dense(), JOINED, local=run.update.local))
 
 
 def test_steps_of_several_clients_are_merged_in_order():
@@ -148,6 +154,21 @@ def test_a_total_that_leaks_is_not_recommended_and_a_colluding_client_is_named()
         "yes",
         "sealed: nothing to read; a client that colludes with the server gets 40.0 dB",
     )
+
+
+def test_the_line_of_a_sealed_cell_says_what_others_get():
+    assert remarks(cell([15.0])) == ["whoever opens the total gets 15.0 dB"]
+
+
+def test_a_training_under_a_seal_is_the_training_without_it_at_the_price_of_the_seal():
+    train = batch_of([0, 1, 2, 3] * 4)
+    options = {"clients": 2, "rounds": 3, "batch_size": 4}
+    plain = measure_utility(dense(), train, train, **options)
+    sealed = measure_utility(dense(), train, train, defence=Locking(), **options)
+    assert (sealed.accuracy, sealed.final_loss) == (plain.accuracy, plain.final_loss)
+    # The double sends one byte.
+    assert (sealed.bytes_sent, plain.bytes_sent > 1000) == (1, True)
+    assert sealed.step_ratio.pairs > 0
 
 
 def test_words_name_the_highest_of_every_viewer():

@@ -69,7 +69,7 @@ def _reseal(reply, aggregator, **options):
 
 
 def _named(reply):
-    return [(one.name, one) for one in reply.update.tensors]
+    return [(one.name, one) for one in reply.update.contents]
 
 
 def replayed(reply, sent, aggregator):

@@ -265,11 +265,11 @@ def test_bytes_from_anyone_give_one_typed_error(rest):
 @pytest.mark.parametrize(
     "header",
     [
-        {"tensors": [["w", [-1], "float32", False]]},
-        {"tensors": [["w", [2**40], "float32", False]]},
-        {"tensors": [["w", [1], "object", False]]},
-        {"tensors": [["w", [1], "float32", False]] * 2},
-        {"tensors": "w"},
+        {"contents": [["w", [-1], "float32", False]]},
+        {"contents": [["w", [2**40], "float32", False]]},
+        {"contents": [["w", [1], "object", False]]},
+        {"contents": [["w", [1], "float32", False]] * 2},
+        {"contents": "w"},
         {"round": "4"},
         {"pieces": True},
         {"weight": 1e999},

@@ -9,8 +9,8 @@ from sealing_keys import ckks_keys
 from leakscope.errors import StorageError, UsageError
 from leakscope.sealed import ckks, ckks_engine
 from leakscope.sealed.ckks import CkksKeys
-from leakscope.sealed.keygen import keygen
 from leakscope.sealed.keys import PayloadError, SealingLimits
+from leakscope.sealed.new_keys import keygen
 from leakscope.sealed.opening_count import OpeningCount
 
 pytest.importorskip("tenseal")

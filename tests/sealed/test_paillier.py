@@ -5,8 +5,8 @@ import pytest
 from sealing_keys import short_keys
 
 from leakscope.errors import UsageError
-from leakscope.sealed.keygen import keygen
 from leakscope.sealed.keys import PayloadError, SealingLimits
+from leakscope.sealed.new_keys import keygen
 from leakscope.sealed.paillier import PaillierKeys, PaillierSealingKey, UnsafePaillierKeys
 
 gmpy2 = pytest.importorskip("gmpy2")

@@ -109,4 +109,4 @@ def _names(reply: Reply, what: str) -> frozenset[str]:
     if isinstance(reply.update, SharedUpdate):
         return frozenset(reply.update.tensors)
     # Beside open ones, sealed updates are another kind of thing; what they say of their tensors must agree too.
-    return frozenset({"(sealed)", *(f"sealed {one.name} {list(one.shape)}" for one in reply.update.tensors)})
+    return frozenset({"(sealed)", *(f"sealed {one.name} {list(one.shape)}" for one in reply.update.contents)})

@@ -71,7 +71,8 @@ def remarks(cell: CellRecord) -> list[str]:
     trained = [] if found is None else [f"worst {decibel(found)} against what was trained on"]
     read = [words] if (words := tokens_words(cell)) else []
     weak = [words] if cell.status in _DOUBTFUL and (words := fit_words(cell)) else []
-    return [*([", ".join(server + rounds)] if server or rounds else []), *trained, *read, *weak]
+    inside = [words.removeprefix("; ")] if (words := opened_words(group([cell]))) else []
+    return [*([", ".join(server + rounds)] if server or rounds else []), *trained, *read, *weak, *inside]
 
 
 def tokens_words(record: CellRecord) -> str:

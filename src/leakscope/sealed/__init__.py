@@ -5,8 +5,8 @@ from leakscope.sealed.api import combine, error_bound, open_sealed, open_update,
 from leakscope.sealed.authenticate import client_secret
 from leakscope.sealed.envelope import from_bytes, to_bytes
 from leakscope.sealed.key_files import load_keys, load_public, save_keys
-from leakscope.sealed.keygen import keygen
 from leakscope.sealed.keys import OpeningKeys, SealingKey
+from leakscope.sealed.new_keys import keygen
 from leakscope.sealed.shares import Shares, apportion
 
 __all__ = [

@@ -76,13 +76,13 @@ def _check_one(
     check_key(update, public)
     if update.is_total:
         raise refuse(update, PayloadError(0, "malformed", "it is a sum already, and sums cannot be weighed again"))
-    if (update.kind, update.tensors) != (first.kind, first.tensors):
+    if (update.kind, update.contents) != (first.kind, first.contents):
         raise refuse(update, PayloadError(0, "malformed", "it holds other tensors than the first one"))
 
 
 def count_values(update: SealedUpdate) -> int:
     """How many values are inside."""
-    return sum(prod(one.shape) for one in update.tensors)
+    return sum(prod(one.shape) for one in update.contents)
 
 
 def refuse(update: SealedUpdate, error: PayloadError) -> CiphertextError:

@@ -45,7 +45,7 @@ def seal(
         payload=public.encrypt(values),
         num_examples=examples,
         kind=kind,
-        tensors=tuple(one for one, _ in entries),
+        contents=tuple(one for one, _ in entries),
         key=public.fingerprint,
         client=client,
         round=round,
@@ -111,7 +111,7 @@ def open_update(total: SealedUpdate, keys: OpeningKeys) -> tuple[dict[str, Tenso
         raise refuse(total, error) from error
     values, place = means * total.weight, 0
     found: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
-    for one in total.tensors:
+    for one in total.contents:
         size = prod(one.shape)
         part = torch.from_numpy(values[place : place + size].copy()).reshape(one.shape)
         found[one.is_buffer][one.name] = part.to(DTYPES[one.dtype])

@@ -28,12 +28,12 @@ def client_secret() -> bytes:
 
 def header_of(update: SealedUpdate) -> bytes:
     """All of an update but its ciphertexts, its sender and its tag; the same for equal updates."""
-    tensors = [[one.name, list(one.shape), one.dtype, one.is_buffer] for one in update.tensors]
+    contents = [[one.name, list(one.shape), one.dtype, one.is_buffer] for one in update.contents]
     fields = {
         "scheme": update.scheme,
         "num_examples": update.num_examples,
         "kind": update.kind,
-        "tensors": tensors,
+        "contents": contents,
         "key": update.key,
         "round": update.round,
         "pieces": update.pieces,

@@ -96,7 +96,7 @@ def _take_apart(message: bytes) -> tuple[str, bytes, bytes, bytes]:
 
 def _parse(fields: dict[str, Any], *, client: str, tag: bytes, payload: bytes, public: SealingKey) -> SealedUpdate:
     tensors = tuple(
-        SealedTensor(str(n), tuple(_count(s) for s in shape), str(d), bool(b)) for n, shape, d, b in fields["tensors"]
+        SealedTensor(str(n), tuple(_count(s) for s in shape), str(d), bool(b)) for n, shape, d, b in fields["contents"]
     )
     examples = fields["num_examples"]
     weight = float(fields["weight"])
@@ -117,7 +117,7 @@ def _parse(fields: dict[str, Any], *, client: str, tag: bytes, payload: bytes, p
         payload=payload,
         num_examples=None if examples is None else _count(examples),
         kind=fields["kind"],
-        tensors=tensors,
+        contents=tensors,
         key=str(fields["key"]),
         client=client,
         round=_count(fields["round"]),
