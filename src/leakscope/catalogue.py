@@ -60,6 +60,7 @@ DEFENCES = {
     "soteria": "soteria.soteria",
     "precode": "precode.precode",
     "key-lock": "key_lock.key_lock",
+    "sealed": "sealed.sealed",
 }
 TABLES = {"attack": ATTACKS, "defence": DEFENCES}
 NONE = "none"

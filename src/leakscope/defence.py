@@ -119,6 +119,10 @@ class Defence(ABC):
         """
         return None
 
+    def unsealed(self) -> Defence | None:
+        """What is left of this defence for someone who can open what it seals; None where it seals nothing."""
+        return None
+
     @abstractmethod
     def adapt(self, attack: Attack) -> Attack:
         """`attack` as run by someone who knows this defence; still that attack."""

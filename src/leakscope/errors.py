@@ -48,6 +48,17 @@ class InconclusiveError(LeakscopeError):
     exit_code = 3
 
 
+class CiphertextError(BadInputError):
+    """A sealed update that is refused: `client` says whose it is, `reason` why in one word or two.
+
+    Reasons: "truncated", "malformed", "foreign key", "wrong round", "replayed", "not authentic", "out of range".
+    """
+
+    def __init__(self, message: str, *, client: str, reason: str) -> None:
+        super().__init__(message)
+        self.client, self.reason = client, reason
+
+
 class RoundFailedError(InconclusiveError):
     """Too few clients completed a round of federated training; the rounds before it stay as they were."""
 

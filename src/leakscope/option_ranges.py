@@ -71,6 +71,7 @@ _DEFENCES = {
     "laplacian-noise": {"scale": Range(0, remedy="; 0 adds nothing")},
     "prune": {"fraction": Range(0, 1, remedy="; 0.9 shares one entry in ten")},
     "clip": {"norm": Range(0, None, above_least=True)},
+    "sealed": {"bound": Range(0, None, above_least=True, remedy="; a power of two, as 16")},
 }
 
 

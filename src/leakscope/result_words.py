@@ -46,7 +46,8 @@ def result_table(result: AuditResult) -> str:
 
 def _defence(result: AuditResult) -> str:
     name = "no defence" if result.defence == "none" else result.defence
-    return f"{name} (known to the attacker)" if result.adaptive else name
+    seen = f"{name}, seen by {result.viewer}" if result.viewer else name
+    return f"{seen} (known to the attacker)" if result.adaptive else seen
 
 
 def _figures(result: AuditResult) -> str:

@@ -18,6 +18,10 @@ GUESS = "blind guess"
 PRIOR = "prior alone"
 PUBLIC = "nearest public picture"
 RANDOM_TOKENS = "random tokens"
+# Who can open sealed updates: `AuditResult.viewer`. Whoever holds the key sees the total; the server has every client's
+# ciphertext besides, so that a client which colludes with it sees all.
+TOTAL = "whoever opens the total"
+COLLUDING = "a client that colludes with the server"
 
 
 class Status(str, enum.Enum):
@@ -135,6 +139,7 @@ class AuditResult:
     `adaptive` marks the attacker who knows the defence. Where a defence
     changed the pictures, `scores` are against the originals and `trained_scores` against what was trained on.
     Several rounds are rows of the same result. `also` holds what attackers did whom the defence names as stronger.
+    Of sealed updates the server has nothing, and `also` holds what those get who can open them; `viewer` says who.
     `fits` holds one value per attacked update. `baselines` holds, by name, what is reached without the update on the
     same examples; `baseline_psnr` is the best of them.
     """
@@ -158,6 +163,7 @@ class AuditResult:
     rounds: int = 1
     server: Literal["honest", "malicious"] = "honest"
     also: tuple[AuditResult, ...] = ()
+    viewer: str = ""
     fits: tuple[Fit, ...] = ()
     baselines: Mapping[str, Tensor] = field(default_factory=dict)
 

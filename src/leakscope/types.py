@@ -23,6 +23,7 @@ from leakscope.results import AuditResult as AuditResult  # callers know these f
 from leakscope.results import Fit as Fit
 from leakscope.results import Scores as Scores
 from leakscope.results import Status as Status
+from leakscope.sealed_update import SealedUpdate as SealedUpdate  # callers know it from here
 from leakscope.tasks import Classification, Columns, Task
 
 Tensors = Mapping[str, Tensor]
@@ -141,15 +142,6 @@ class SharedUpdate:
                 )
         if self.num_examples is not None:
             check_count(self.num_examples, "SharedUpdate.num_examples", most=MOST_EXAMPLES)
-
-
-@dataclass(frozen=True)
-class SealedUpdate:
-    """An update nobody but the key holder can read. Attacks do not accept it."""
-
-    scheme: str
-    payload: bytes = field(repr=False)
-    num_examples: int | None = None
 
 
 @dataclass(frozen=True)

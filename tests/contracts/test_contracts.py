@@ -137,6 +137,8 @@ DEFENDED = {
     "precode:width=16": (80, 75),
     "key-lock": (80, 75),
     "key-lock:activation=relu": (80, 75),
+    # Nothing can be read of it, so that no margin is asked for.
+    "sealed": (80, 75),
 }
 
 
@@ -144,13 +146,20 @@ DEFENDED = {
 @pytest.mark.parametrize("problem", [smallest_problem, convolutional_problem], ids=["dense", "convolutional"])
 def test_every_defence_keeps_the_contract(spec, problem):
     margin = DEFENDED[spec][problem is convolutional_problem]
-    check_defence(defence_from_spec(spec), problem=problem(), margin_db=margin)
+    _check_or_skip(defence_from_spec(spec), problem=problem(), margin_db=margin)
+
+
+def _check_or_skip(defence, **options):
+    try:
+        check_defence(defence, **options)
+    except MissingExtraError as missing:
+        pytest.skip(f"{defence.name} needs a package that is not on this machine: {missing}")
 
 
 @pytest.mark.parametrize("name", DEFENCES)
 def test_every_registered_defence_has_a_margin_and_lowers_by_default(name):
     assert any(parse_spec(spec)[0] == name for spec in DEFENDED)
-    check_defence(get_defence(name))
+    _check_or_skip(get_defence(name))
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)

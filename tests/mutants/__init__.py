@@ -11,6 +11,7 @@ from mutants import (
     matching,
     measures,
     privacy,
+    sealing,
     transforms,
     utility,
     verdicts,
@@ -29,6 +30,7 @@ _PARTS = (
     utility,
     federated,
     verdicts,
+    sealing,
 )
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from leakscope import rng as random
 from leakscope.attack import Attack
 from leakscope.audits.nulls import Attacked, Nulls, draw_unrelated, measure_nulls, take_best
+from leakscope.audits.opened import look_inside
 from leakscope.audits.rounds import Federation, Round, play
 from leakscope.client import ClientRun
 from leakscope.defence import Defence
@@ -53,6 +54,7 @@ def run_cell(
     limited: Callable[[Attack], Attack] | None = None,
     public: Batch | None = None,
     prior_alone: bool = True,
+    pooled: bool = False,
 ) -> AuditResult:
     """Attack what clients with `batches` would share, and score what came back.
 
@@ -63,6 +65,9 @@ def run_cell(
 
     `public` are examples like the private ones that are nobody's secret: they make null baselines and are never shown
     to the attack. `prior_alone` attacks the update of something else as well, at the price of one more victim.
+
+    `pooled` attacks the mean of all victims' updates as one update of all their examples. Where a defence seals what is
+    sent, the server gets nothing, and what others get who can open it is in `also`.
     """
     victims = (batches,) if isinstance(batches, Batch) else tuple(batches)
     if not victims:
@@ -71,13 +76,22 @@ def run_cell(
     chosen = defence.adapt(attack) if adaptive and defence is not None else attack
     chosen = chosen if limited is None else limited(chosen)
     federation = Federation(
-        model, victims, defence, local, get_scenario(scenario), seed, task, loss, _count_rounds(rounds, chosen)
+        model,
+        victims,
+        defence,
+        local,
+        get_scenario(scenario),
+        seed,
+        task,
+        loss,
+        _count_rounds(rounds, chosen),
+        pooled=pooled,
     )
     played = play(federation, chosen)
     if not played[-1].seen:
         rows, status = None, Status.SEALED
     else:
-        rows = _attack(chosen, played, victims, seed)
+        rows = _attack(chosen, played, seed)
         status = _joint_status([row.found.status for row in rows])
     result = AuditResult(
         attack=attack.name,
@@ -91,7 +105,26 @@ def run_cell(
         server="malicious" if chosen.is_malicious else "honest",
     )
     if rows is None:
-        return result
+        inside = None if defence is None else defence.unsealed()
+        look = partial(
+            run_cell,
+            model,
+            victims,
+            attack,
+            defence=inside,
+            adaptive=adaptive,
+            local=local,
+            scenario=scenario,
+            seed=seed,
+            task=task,
+            loss=loss,
+            rounds=rounds,
+            with_lpips=with_lpips,
+            limited=limited,
+            public=public,
+            prior_alone=prior_alone,
+        )
+        return result if inside is None else look_inside(result, look, clients=len(victims))
     nulls = _measure_nulls(federation, chosen, rows, public=public, prior_alone=prior_alone)
     return _score(result, rows, nulls=nulls, with_lpips=with_lpips, seconds=time.perf_counter() - began)
 
@@ -121,7 +154,7 @@ def _count_rounds(given: int | None, attack: Attack) -> int:
     return given
 
 
-def _attack(attack: Attack, played: Sequence[Round], victims: Sequence[Batch], seed: int) -> list[_Row]:
+def _attack(attack: Attack, played: Sequence[Round], seed: int) -> list[_Row]:
     """Attack the last round with all that came before, or every round by itself where the attack joins none."""
     together = attack.joins_rounds or attack.is_malicious
     rows = []
@@ -131,7 +164,7 @@ def _attack(attack: Attack, played: Sequence[Round], victims: Sequence[Batch], s
         found = attack.reconstruct(list[Observation](one.seen), own, diagnosing=False)
         rows += [
             _Row(attack.judge(seen, each, run.trained or (victim,)), victim, run, place)
-            for place, (each, victim, run, seen) in enumerate(zip(found, victims, one.runs, one.seen, strict=True))
+            for place, (each, (victim, run), seen) in enumerate(zip(found, one.behind, one.seen, strict=True))
         ]
     return rows
 
@@ -149,10 +182,13 @@ def _measure_nulls(
 
 def _attack_unrelated(federation: Federation, attack: Attack, public: Batch | None) -> Reconstruction:
     """The same attack, with the same seed, on the update of examples that have nothing to do with the victims."""
-    like = federation.victims[0]
-    unrelated = draw_unrelated(like, public, seed=random.child_seed(federation.seed, "unrelated"))
-    played = play(replace(federation, victims=(unrelated,)), attack)
-    return _attack(attack, played, [unrelated], federation.seed)[0].as_original().found
+    seed = random.child_seed(federation.seed, "unrelated")
+    # As many clients where their mean is attacked: what is behind it must be of the same size.
+    likes = federation.victims if federation.pooled else federation.victims[:1]
+    seeds = [seed, *(random.child_seed(seed, place) for place in range(1, len(likes)))]
+    others = tuple(draw_unrelated(like, public, seed=own) for like, own in zip(likes, seeds, strict=True))
+    played = play(replace(federation, victims=others), attack)
+    return _attack(attack, played, federation.seed)[0].as_original().found
 
 
 def _score(result: AuditResult, rows: Sequence[_Row], *, nulls: Nulls, with_lpips: bool, seconds: float) -> AuditResult:

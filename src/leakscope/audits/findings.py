@@ -14,7 +14,7 @@ from leakscope.audits.nulls import PRIOR
 from leakscope.audits.specs import NONE, AttackCellSpec
 from leakscope.metrics import summarise
 from leakscope.report.grades import find_worst
-from leakscope.report.schema import AttackFindings, CellRecord, FitRecord, MetricStats
+from leakscope.report.schema import AttackFindings, CellRecord, FitRecord, MetricStats, OpenedFindings
 from leakscope.types import AuditResult, Fit, Scores
 
 _HISTORY_POINTS = 120
@@ -48,7 +48,16 @@ def attack_findings(result: AuditResult, *, paper: str) -> AttackFindings:
         fits=[FitRecord.model_validate(_finite_fit(fit)) for fit in result.fits],
         baselines={name: [number(value) for value in column.tolist()] for name, column in result.baselines.items()},
         worst=worst,
+        opened=[_opened(one) for one in result.also if one.viewer],
     )
+
+
+def _opened(result: AuditResult) -> OpenedFindings:
+    columns = {} if result.scores is None else _columns(result.scores)
+    if result.baseline_psnr is not None:
+        columns["baseline_psnr"] = result.baseline_psnr
+    scores = {name: _values(column) for name, column in columns.items()}
+    return OpenedFindings(viewer=result.viewer, status=str(result.status), scores=scores, notes=list(result.notes))
 
 
 def _finite_fit(fit: Fit) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch import nn
 
 from leakscope import rng as random
 from leakscope.attack import Attack, CraftContext, Crafted
+from leakscope.audits.pooling import pool
 from leakscope.client import ClientRun, digest, harden, run_client
 from leakscope.defence import Defence, Hardened
 from leakscope.errors import UnsuitableError
@@ -41,6 +42,7 @@ class Federation:
         loss: what clients train with, where it is not the task's.
         rounds: rounds to play.
         rate: the server's step along the mean gradient between two rounds.
+        pooled: whether only the mean of all clients' updates is seen, as if one client had made it.
     """
 
     model: nn.Module
@@ -53,6 +55,7 @@ class Federation:
     loss: Loss | None = None
     rounds: int = 1
     rate: float = 0.1
+    pooled: bool = False
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -67,10 +70,14 @@ class Federation:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: what every victim did, and what the server saw of it; nothing where an update was sealed."""
+    """One round: what every victim did, and what was seen of it; nothing where an update was sealed.
+
+    `behind` holds the examples and the run behind each thing seen: those of one client, or of all of them together.
+    """
 
     runs: tuple[ClientRun, ...]
     seen: tuple[Observation, ...]
+    behind: tuple[tuple[Batch, ClientRun], ...] = ()
 
 
 def play(federation: Federation, attack: Attack) -> list[Round]:
@@ -126,20 +133,23 @@ def _play_one(
     )
     if any(isinstance(run.update, SealedUpdate) for run in runs):
         return Round(runs, ())
+    behind = tuple(zip(federation.victims, runs, strict=True))
+    behind = (pool(behind),) if federation.pooled else behind
     seen = observe_many(
         frozen,
-        [run.update for run in runs],
+        [run.update for _, run in behind],
         scenario=federation.scenario,
-        truths=federation.victims,
+        truths=[batch for batch, _ in behind],
         loss=federation.loss if hardened.loss is None else OutputLoss(hardened.loss),
         task=federation.task,
-        orders=[run.order for run in runs],
+        orders=[run.order for _, run in behind],
         notes=notes,
     )
     earlier = [tuple(one.seen[place] for one in played) for place in range(len(seen))]
     return Round(
         runs,
         tuple(replace(one, earlier=before, secret=crafted.secret) for one, before in zip(seen, earlier, strict=True)),
+        behind,
     )
 
 

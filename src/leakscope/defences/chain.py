@@ -83,6 +83,18 @@ class Chain(Defence):
         mixed = any(one.gradient for one in hooks[:place]) or any(one.batch or one.example_gradients for one in others)
         return None if mixed and found.unit == "example" else found
 
+    def unsealed(self) -> Defence | None:
+        """The parts before the seal: after it there is nothing that a part could act on."""
+        place = next((place for place, part in enumerate(self.parts) if part.unsealed() is not None), None)
+        if place is None:
+            return None
+        if place + 1 < len(self.parts):
+            raise UsageError(
+                f"in {self.name} {self.parts[place].name!r} comes before {self.parts[place + 1].name!r}, which cannot "
+                "act on a sealed update; put what seals last"
+            )
+        return Chain(self.parts[:place])
+
     def adapt(self, attack: Attack) -> Attack:
         """The attacker knows every part."""
         return reduce(lambda current, part: part.adapt(current), self.parts, attack)

@@ -1,4 +1,4 @@
-"""The federation round the client: rounds of training, averaging updates, and what a defence costs in accuracy."""
+"""The federation round the client: rounds of training, averaging, sealed sums, and what a defence costs in accuracy."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ from leakscope.federated.fedboosting import FedBoosting
 from leakscope.federated.federation import Training, train_federated
 from leakscope.federated.play import RoundRecord
 from leakscope.federated.poison import Poison
+from leakscope.federated.sealed_aggregator import SealedAggregator
 from leakscope.federated.server import Server
 from leakscope.federated.strategy import FedAvg, Strategy
 from leakscope.federated.training import measure_utility
 from leakscope.federated.trials import Trained, train_with
 from leakscope.federated.utility import StepRatio, Utility, seeds_interval, wilson_interval
+from leakscope.sealed import (
+    client_secret,
+    combine,
+    error_bound,
+    keygen,
+    load_keys,
+    load_public,
+    open_sealed,
+    save_keys,
+    seal,
+)
 
 __all__ = [
     "Aggregator",
@@ -26,6 +38,7 @@ __all__ = [
     "Poison",
     "Reply",
     "RoundRecord",
+    "SealedAggregator",
     "Server",
     "ServerOptimiser",
     "StepRatio",
@@ -33,8 +46,17 @@ __all__ = [
     "Trained",
     "Training",
     "Utility",
+    "client_secret",
+    "combine",
+    "error_bound",
     "fedavg",
+    "keygen",
+    "load_keys",
+    "load_public",
     "measure_utility",
+    "open_sealed",
+    "save_keys",
+    "seal",
     "seeds_interval",
     "train_federated",
     "train_with",

@@ -24,6 +24,14 @@ class Aggregator(ABC):
         """What leaves the client; by default the update itself."""
         return update
 
+    def check(self, reply: Reply, *, client: int, round: int) -> None:
+        """Refuse a reply that `combine` could not use, while it is known whose it is; by default nothing is refused.
+
+        Raises:
+            BadInputError: The message names the client and says what is wrong.
+        """
+        return
+
     @abstractmethod
     def combine(self, replies: Sequence[Reply], weights: Sequence[float]) -> SharedUpdate:
         """Σ wᵢ uᵢ, where the weights sum to 1, opened."""

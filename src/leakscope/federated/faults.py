@@ -38,8 +38,8 @@ class Failure:
 def check_reply(reply: Reply, network: Hardened, experiment: Experiment, *, client: int, round: int) -> None:
     """Refuse a reply that is not what client `client` should send in this round.
 
-    Names, shapes, kind and finiteness are checked against the network. Of a sealed update nothing can be seen; what the
-    aggregator opens is checked in its place.
+    Names, shapes, kind and finiteness are checked against the network. Of a sealed update the aggregator checks who
+    sent it and that it can be added up; what it opens in the end is checked in its place.
 
     Raises:
         BadInputError: The message says what is wrong.
@@ -56,6 +56,7 @@ def check_reply(reply: Reply, network: Hardened, experiment: Experiment, *, clie
         raise BadInputError(f"its training loss is {reply.train_loss}; lower the learning rate or check its data")
     if isinstance(reply.update, SharedUpdate):
         check_mean(reply.update, network, experiment)
+    experiment.aggregator.check(reply, client=client, round=round)
     public = {name: value for name, value in network.client.named_buffers() if name not in network.private}
     _check_tensors(reply.buffers, public, what="buffer")
 
@@ -105,5 +106,7 @@ def find_odd_ones(replies: Sequence[Reply]) -> list[Failure]:
 def _names(reply: Reply, what: str) -> frozenset[str]:
     if what == "buffers":
         return frozenset(reply.buffers)
-    # All sealed updates look alike from outside; beside open ones they are another kind of thing.
-    return frozenset(reply.update.tensors) if isinstance(reply.update, SharedUpdate) else frozenset({"(sealed)"})
+    if isinstance(reply.update, SharedUpdate):
+        return frozenset(reply.update.tensors)
+    # Beside open ones, sealed updates are another kind of thing; what they say of their tensors must agree too.
+    return frozenset({"(sealed)", *(f"sealed {one.name} {list(one.shape)}" for one in reply.update.contents)})

@@ -17,7 +17,7 @@ from leakscope.federated.aggregation import fedavg
 from leakscope.federated.memory import ClientMemory
 from leakscope.rng import child_seed, generator
 from leakscope.tensors import all_finite
-from leakscope.types import Batch, SharedUpdate
+from leakscope.types import Batch, SealedUpdate, SharedUpdate
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -61,14 +61,23 @@ def client_update(
     rng: Generator,
     meter: Meter,
     memory: ClientMemory | None = None,
+    inside: ClientStep | None = None,
 ) -> SharedUpdate:
-    """Run one client's step and note its cost; what the client keeps is left in its `memory`."""
+    """Run one client's step and note its cost; what the client keeps is left in its `memory`.
+
+    Of a sealed update time and bytes are noted, and `inside`, the same step without the seal, says what it opens to.
+    """
     held_back = {} if memory is None else memory.held_back
     if memory is not None:
         memory.enter(model)
+    state = rng.get_state()
     started = _now(batch.inputs.device)
     run = step.run(model, batch, rng, held_back=held_back)
     meter.seconds.append(_now(batch.inputs.device) - started)
+    sent = None
+    if inside is not None and isinstance(run.update, SealedUpdate):
+        sent = len(run.update.payload)
+        run = inside.run(model, batch, rng.set_state(state), held_back=held_back)
     update, kind = run.update, "gradient" if step.local is None else "delta"
     if not isinstance(update, SharedUpdate) or update.kind != kind:
         found = f"a {update.kind}" if isinstance(update, SharedUpdate) else f"a {type(update).__name__}"
@@ -81,7 +90,7 @@ def client_update(
     total = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     meter.nonzero.append(sum(int(value.count_nonzero()) for value in update.tensors.values()) / max(total, 1))
     if meter.is_weighing:
-        meter.bytes_sent.append(len(wire.encode(update.tensors)))
+        meter.bytes_sent.append(len(wire.encode(update.tensors)) if sent is None else sent)
     return update
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from leakscope.client import ClientStep, harden
-from leakscope.defence import Defence
+from leakscope.defence import Defence, Hardened
 from leakscope.errors import UsageError
 from leakscope.federated.evaluation import evaluate
 from leakscope.federated.memory import ClientMemory, start_memories
@@ -53,6 +53,8 @@ class _Plan:
     lr: float
     seed: int
     freeze_batch_norm: bool
+    # The step without its seal, where the defence seals.
+    inside: ClientStep | None = None
 
 
 def measure_utility(
@@ -93,7 +95,8 @@ def measure_utility(
         model: The network as it is without the defence.
         train: Examples of all clients together.
         test: Examples that accuracy and final loss are taken on.
-        defence: What the clients do against leakage; it must not seal the update.
+        defence: What the clients do against leakage. What one seals is taken for what it opens to (`Defence.unsealed`),
+            from which sums of sealed updates differ by rounding; its time and its bytes are those of the sealed update.
         clients: Number of clients; all take part in every round.
         rounds: Server steps.
         batch_size: Examples per client and round, at most its shard.
@@ -112,7 +115,8 @@ def measure_utility(
     network = harden(copy.deepcopy(model), defence, seed=seed)
     local = choose_local(share, local, batch_size=batch_size, lr=lr)
     step = ClientStep.of(network, defence=defence, local=local, loss=loss)
-    plan = _Plan(step, clients, rounds, batch_size, lr, seed, freeze_batch_norm)
+    inside = _step_inside(network, defence, local=local, loss=loss)
+    plan = _Plan(step, clients, rounds, batch_size, lr, seed, freeze_batch_norm, inside)
     _check(plan, network.client, train=train)
     student, meter = network.client, Meter()
     memories = start_memories(model, network, defence=defence, clients=clients, seed=seed, lr=lr, momentum=MOMENTUM)
@@ -147,6 +151,14 @@ def choose_local(share: Share, local: LocalTraining | None, *, batch_size: int, 
     return local if local is not None or not lr > 0 else LocalTraining(lr=lr, epochs=1, batch_size=usual)
 
 
+def _step_inside(
+    network: Hardened, defence: Defence | None, *, local: LocalTraining | None, loss: Loss
+) -> ClientStep | None:
+    """The step of a defence that seals without its seal; None where nothing is sealed."""
+    left = None if defence is None else defence.unsealed()
+    return None if left is None else ClientStep.of(network, defence=left, local=local, loss=loss)
+
+
 def _compare_steps(model: nn.Module, train: Batch, *, defence: Defence | None, plan: _Plan, loss: Loss) -> StepRatio:
     """Time steps with and without the defence in turn, on the same batches and the network as it was given."""
     if defence is None:
@@ -156,7 +168,7 @@ def _compare_steps(model: nn.Module, train: Batch, *, defence: Defence | None, p
         network = harden(copy.deepcopy(model), chosen, seed=plan.seed)
         set_train_mode(network.client, freeze_batch_norm=plan.freeze_batch_norm)
         step = ClientStep.of(network, defence=chosen, local=plan.step.local, loss=loss)
-        sides.append((network.client, step))
+        sides.append((network.client, step, _step_inside(network, chosen, local=plan.step.local, loss=loss)))
     shard, ratios = deal(len(train), clients=plan.clients, seed=plan.seed)[0], []
     with seed_globally(sides[0][0], plan.seed):
         for pair in range(TIMED_PAIRS + 1):
@@ -165,7 +177,8 @@ def _compare_steps(model: nn.Module, train: Batch, *, defence: Defence | None, p
             # Each is first in turn: what the first leaves in the caches helps the second.
             for side in (0, 1) if pair % 2 else (1, 0):
                 meter, rng = Meter(), generator(plan.seed, "timed step", pair)
-                client_update(sides[side][0], batch, step=sides[side][1], rng=rng, meter=meter)
+                trained, step, inside = sides[side]
+                client_update(trained, batch, step=step, rng=rng, meter=meter, inside=inside)
                 seconds[side] = meter.seconds[0]
             ratios.append(seconds[1] / max(seconds[0], 1e-9))
     # The first pair pays for what is set up once.
@@ -200,7 +213,9 @@ def _train(model: nn.Module, train: Batch, *, plan: _Plan, meter: Meter, memorie
             batch = draw(train, shard, batch_size=plan.batch_size, rng=generator(plan.seed, "draw", turn, client))
             rng = generator(plan.seed, "step", turn, client)
             memory = memories[client]
-            updates.append(client_update(model, batch, step=plan.step, rng=rng, meter=meter, memory=memory))
+            updates.append(
+                client_update(model, batch, step=plan.step, rng=rng, meter=meter, memory=memory, inside=plan.inside)
+            )
             batches.append(batch)
         weights = [float(len(batch)) for batch in batches]
         if not server_step(model, optimiser, updates=updates, weights=weights):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from leakscope.report.grades import RECOGNISABLE, UNKNOWN, badness, letter
-from leakscope.report.schema import CellRecord, DefenceCost
+from leakscope.report.schema import CellRecord, DefenceCost, OpenedFindings
 from leakscope.results import GUESS
 
 NO_DEFENCE = "none"
@@ -75,7 +75,8 @@ class Example:
 class Group:
     """Evidence over some cells: every scored example, and how the cells ended.
 
-    `missing` names the attacks of which not a single run is evidence.
+    `missing` names the attacks of which not a single run is evidence; `opened` is what others than the server get of
+    sealed updates.
     """
 
     examples: tuple[Example, ...]
@@ -83,6 +84,7 @@ class Group:
     attackable: int
     statuses: tuple[str, ...]
     missing: tuple[str, ...] = ()
+    opened: tuple[OpenedFindings, ...] = ()
 
     @property
     def worst(self) -> Example | None:
@@ -186,6 +188,7 @@ def group(cells: Iterable[CellRecord]) -> Group:
         attackable=len(tried),
         statuses=tuple(cell.status for cell in chosen),
         missing=tuple(dict.fromkeys(cell.attack for cell in tried if cell.attack not in shown)),
+        opened=tuple(one for cell in chosen for one in cell.opened),
     )
 
 

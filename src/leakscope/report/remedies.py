@@ -29,7 +29,8 @@ from leakscope.report.evidence import (
 from leakscope.report.gate import cells_to_judge, gate
 from leakscope.report.nouns import noun_of
 from leakscope.report.schema import CellRecord, DefenceCost, Summary
-from leakscope.report.words import decibel, plural
+from leakscope.report.words import decibel, highest_opened, opened_words, plural
+from leakscope.results import TOTAL
 
 Setting = tuple[object, ...]
 Sufficient = Literal["yes", "no", "inconclusive"]
@@ -119,7 +120,8 @@ def _leaking(cells: Sequence[CellRecord], threshold: float) -> dict[Setting, lis
 def _option(row: DefenceEvidence, *, leaking: dict[Setting, list[CellRecord]], summary: Summary) -> Option:
     paid = [cost for cost in summary.defences if cost.name == row.name]
     sufficient, why = _judge(row, leaking=leaking, summary=summary)
-    told = f"worst {decibel(row.both.worst_psnr)}, grade {row.grade}" if row.both.worst else "sealed: nothing to read"
+    nothing = f"sealed: nothing to read{opened_words(row.both)}"
+    told = f"worst {decibel(row.both.worst_psnr)}, grade {row.grade}" if row.both.worst else nothing
     return Option(
         name=row.name,
         sufficient=sufficient,
@@ -145,7 +147,10 @@ def _judge(
     if row.at_chance:
         return "no", "with it the network is no better than chance"
     if row.both.is_sealed:
-        return "yes", ""
+        # Whoever holds the key opens the total as a matter of course: that the server cannot is not enough then.
+        total = highest_opened(row.both, TOTAL)
+        leaks = f"{TOTAL} still gets {decibel(total)}, above the gate of {threshold:g} dB"
+        return ("no", leaks) if total > threshold else ("yes", "")
     if not row.adaptive.statuses:
         return "inconclusive", "not tested against an attacker who knows it"
     if not row.both.is_trusted or not row.adaptive.is_trusted:

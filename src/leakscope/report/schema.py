@@ -80,6 +80,15 @@ class FitRecord(Document):
     diagnosis: Text = ""
 
 
+class OpenedFindings(Document):
+    """What someone gets who can open sealed updates: who that is, how the attack ended, and its scores by metric."""
+
+    viewer: Text
+    status: Text
+    scores: dict[Text, list[Score]] = {}
+    notes: Texts = []
+
+
 class AttackFindings(Document):
     """What an attack on one cell came to: the part of its record that a worker writes.
 
@@ -88,6 +97,7 @@ class AttackFindings(Document):
     `rounds` are those that were played, and `server` tells whether it handed out what was agreed. `fits` has one entry
     per attacked update; `baselines` one value per example and null baseline, of which `baseline_psnr` is the best.
     `worst` is the place of the worst example; `worst` in `stats` is the value of that very example, in every metric.
+    `opened` is what others than the server get of sealed updates.
     """
 
     attack_paper: Text = ""
@@ -107,6 +117,7 @@ class AttackFindings(Document):
     fits: list[FitRecord] = []
     baselines: dict[Text, list[Number]] = {}
     worst: int | None = None
+    opened: list[OpenedFindings] = []
 
 
 class CellRecord(AttackFindings):

@@ -71,7 +71,8 @@ def remarks(cell: CellRecord) -> list[str]:
     trained = [] if found is None else [f"worst {decibel(found)} against what was trained on"]
     read = [words] if (words := tokens_words(cell)) else []
     weak = [words] if cell.status in _DOUBTFUL and (words := fit_words(cell)) else []
-    return [*([", ".join(server + rounds)] if server or rounds else []), *trained, *read, *weak]
+    inside = [words.removeprefix("; ")] if (words := opened_words(group([cell]))) else []
+    return [*([", ".join(server + rounds)] if server or rounds else []), *trained, *read, *weak, *inside]
 
 
 def tokens_words(record: CellRecord) -> str:
@@ -150,7 +151,10 @@ def best_defence(rows: Sequence[DefenceEvidence]) -> str:
     among = f"Of the {len(tested)} defences tested, " if len(tested) > 1 else "The only defence tested: "
     sealed = [row for row in tested if row.both.is_sealed]
     if sealed:
-        return f"{among}{sealed[0].name} sealed every update, so the server had nothing to read{_price(sealed[0])}."
+        said = opened_words(sealed[0].both)
+        return (
+            f"{among}{sealed[0].name} sealed every update, so the server had nothing to read{said}{_price(sealed[0])}."
+        )
     measured = [row for row in tested if row.is_recommendable]
     if not measured:
         return (
@@ -163,6 +167,20 @@ def best_defence(rows: Sequence[DefenceEvidence]) -> str:
     if level >= RECOGNISABLE:
         return f"{among}none is enough: even the best, {best.name}, still gives away {outcome}{_price(best)}."
     return f"{among}{best.name} protects best, even against an attacker who knows it: {outcome}{_price(best)}."
+
+
+def highest_opened(both: Group, viewer: str) -> float:
+    """The highest PSNR that a viewer of opened updates reached; −∞ if none."""
+    mine = [one.scores.get("psnr", []) for one in both.opened if one.viewer == viewer]
+    # JSON has no infinity: a perfect copy arrives without PSNR.
+    return max((math.inf if value is None else float(value) for values in mine for value in values), default=-math.inf)
+
+
+def opened_words(both: Group) -> str:
+    """What is got of sealed updates by those who can open them, the highest PSNR of each; empty if not measured."""
+    reached = {one.viewer: highest_opened(both, one.viewer) for one in both.opened}
+    told = [f"{viewer} gets {decibel(psnr)}" for viewer, psnr in reached.items() if psnr > -math.inf]
+    return f"; {', '.join(told)}" if told else ""
 
 
 def broken_by_knowledge(rows: Sequence[DefenceEvidence]) -> str:
