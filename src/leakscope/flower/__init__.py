@@ -1,0 +1,46 @@
+"""leakscope inside Flower: defences, a gate and an inspection as client mods, a strategy that captures and audits.
+
+The public name of this package is `leakscope.federated.flower`. Flower itself is an extra: `pip install
+'leakscope[flower]'`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leakscope.flower.capture import Capture, partition_mod
+    from leakscope.flower.defending import defence_mod
+    from leakscope.flower.gating import gate_mod
+    from leakscope.flower.inspecting import inspection_mod
+    from leakscope.flower.own_training import OwnTraining, initial_arrays
+    from leakscope.flower.round_audit import RoundAudit
+
+_HOMES = {
+    "Capture": "capture",
+    "OwnTraining": "own_training",
+    "RoundAudit": "round_audit",
+    "defence_mod": "defending",
+    "gate_mod": "gating",
+    "initial_arrays": "own_training",
+    "inspection_mod": "inspecting",
+    "partition_mod": "capture",
+}
+
+__all__ = [
+    "Capture",
+    "OwnTraining",
+    "RoundAudit",
+    "defence_mod",
+    "gate_mod",
+    "initial_arrays",
+    "inspection_mod",
+    "partition_mod",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"leakscope.flower.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'leakscope.flower' has no attribute {name!r}")
