@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from tiny import batch_of, dense
 from torch import nn
 
 from leakscope.types import Batch, LocalTraining
+from tiny import batch_of, dense
 
 LOCAL = LocalTraining(lr=0.1, epochs=1, batch_size=1)
 

@@ -4,11 +4,11 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
-from flower_network import LOCAL, examples, network
-from tiny import shared
 
+from flower_network import LOCAL, examples, network
 from leakscope.audits.captured import CapturedUpdate, CaptureRequest, attack_captured
 from leakscope.files import save_update, write_tensors
+from tiny import shared
 
 
 @pytest.fixture

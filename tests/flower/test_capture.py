@@ -10,16 +10,16 @@ import torch
 
 pytest.importorskip("flwr")
 
-from flower_messages import answer, state_of, training_message
-from flower_network import LOCAL, examples, network
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
-from tiny import convolutional
 
+from flower_messages import answer, state_of, training_message
+from flower_network import LOCAL, examples, network
 from leakscope.client import share
 from leakscope.errors import UsageError
 from leakscope.federated import flower
 from leakscope.files import load_state, load_update
+from tiny import convolutional
 
 
 class Recorder(Strategy):

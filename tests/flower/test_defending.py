@@ -5,6 +5,8 @@ import torch
 
 pytest.importorskip("flwr")
 
+from flwr.app import ArrayRecord, Error, Message
+
 from flower_messages import (
     answer,
     client_that_adds,
@@ -14,9 +16,6 @@ from flower_messages import (
     state_of,
     training_message,
 )
-from flwr.app import ArrayRecord, Error, Message
-from tiny import batch_of, convolutional, dense
-
 from leakscope import federated
 from leakscope.catalogue import DEFENCES
 from leakscope.client import run_client
@@ -25,6 +24,7 @@ from leakscope.federated import flower
 from leakscope.registry import get_defence
 from leakscope.rng import child_seed
 from leakscope.types import LocalTraining, SharedUpdate
+from tiny import batch_of, convolutional, dense
 
 INSIDE = {"transforms", "dp-sgd", "fed-cdp", "soteria", "precode", "key-lock"}
 

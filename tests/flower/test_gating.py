@@ -5,6 +5,8 @@ import torch
 
 pytest.importorskip("flwr")
 
+from flwr.app import ArrayRecord
+
 from flower_messages import (
     answer,
     client_that_adds,
@@ -15,8 +17,6 @@ from flower_messages import (
     training_message,
 )
 from flower_network import LOCAL, examples, network
-from flwr.app import ArrayRecord
-
 from leakscope.client import share
 from leakscope.errors import UsageError
 from leakscope.federated import flower

@@ -5,10 +5,10 @@ import torch
 
 pytest.importorskip("flwr")
 
-from flower_messages import client_that_adds, context_of, state_of, training_message
-from flower_network import network
 from flwr.app import ArrayRecord
 
+from flower_messages import client_that_adds, context_of, state_of, training_message
+from flower_network import network
 from leakscope.errors import BadInputError, UsageError
 from leakscope.federated import flower
 

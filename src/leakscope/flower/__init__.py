@@ -1,13 +1,26 @@
 """leakscope inside Flower: defences, a gate and an inspection as client mods, a strategy that captures and audits.
 
-The public name of this package is `leakscope.federated.flower`. Flower itself is an extra: `pip install
-'leakscope[flower]'`.
+The public name of this package is `leakscope.federated.flower`. Only its modules import Flower, which is an extra:
+`pip install 'leakscope[flower]'`.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+from leakscope.errors import MissingExtraError
+
+# Read by Flower and Ray when they are imported. Who has set them keeps what was chosen.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+try:
+    # Here, so that the modules of this package, and no others, may take Flower for granted.
+    importlib.import_module("flwr")
+except ImportError as error:
+    raise MissingExtraError("Flower is not installed; install it with: pip install 'leakscope[flower]'") from error
 
 if TYPE_CHECKING:
     from leakscope.flower.capture import Capture, partition_mod

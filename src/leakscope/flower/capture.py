@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor, nn
 
 from leakscope.audits.captured import CapturedUpdate, build_network
@@ -15,7 +18,6 @@ from leakscope.errors import BadInputError, LeakscopeError, UsageError
 from leakscope.files import private_folder, save_update, write_tensors
 from leakscope.flower.defending import CallNext, is_training
 from leakscope.flower.leakage import LeakageLog, RoundCounts
-from leakscope.flower.library import ArrayRecord, ConfigRecord, Context, Grid, Message, MetricRecord, Result, Strategy
 from leakscope.flower.records import (
     NUM_EXAMPLES,
     PARTITION,
@@ -72,7 +74,8 @@ class Capture(Strategy):
         # Only the audit's process has to find the function again.
         self._model = "" if audit is None or model is None else name_function(model, "model")
         self._network = _build(model)
-        self._folder, self._local, self._sends, self._key = Path(folder), local, sends, num_examples_key
+        self._folder, self._local, self._key = Path(folder), local, num_examples_key
+        self._sends: Sends = sends
         self._audit = audit
         self.log = LeakageLog(self._folder)
         self._auditor = None if audit is None else RoundAuditor(self.log, seconds=audit.seconds)

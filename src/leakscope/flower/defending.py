@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+from flwr.app import Context, Message, MetricRecord, RecordDict
 from torch import Tensor
 
 from leakscope.defence import Defence
 from leakscope.errors import BadInputError, LeakscopeError, UnsuitableError, UsageError
-from leakscope.flower.library import Context, Message, MetricRecord, RecordDict
 from leakscope.flower.own_training import OwnTraining
 from leakscope.flower.records import (
     NUM_EXAMPLES,

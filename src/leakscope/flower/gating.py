@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from flwr.app import Context, Message
 from torch import nn
 
 from leakscope.attack import Attack
@@ -15,7 +16,6 @@ from leakscope.audits.own_update import OwnLeakage, measure_own_update
 from leakscope.defence import Defence
 from leakscope.errors import LeakscopeError, UsageError
 from leakscope.flower.defending import CallNext, is_training
-from leakscope.flower.library import Context, Message
 from leakscope.flower.records import Sends, load_arrays, name_arrays, read_arrays, read_update, refuse
 from leakscope.observation.observe import observe
 from leakscope.observation.scenario import get_scenario

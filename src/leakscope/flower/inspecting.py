@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flwr.app import Context, Message
 from torch import Tensor, nn
 
 from leakscope.errors import LeakscopeError, UsageError
 from leakscope.flower.defending import CallNext
-from leakscope.flower.library import Context, Message
 from leakscope.flower.records import load_arrays, read_arrays, refuse
 
 _LOG = logging.getLogger("flwr")

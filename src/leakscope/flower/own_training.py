@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flwr.app import ArrayRecord, Context
 from torch import Tensor, nn
 
 from leakscope.client import ClientRun, ClientStep, check_targets, client_generator, harden
 from leakscope.defence import Defence, Hardened
 from leakscope.errors import UsageError
-from leakscope.flower.library import ArrayRecord, Context
 from leakscope.flower.records import load_arrays, to_record, to_tensors
 from leakscope.registry import as_defence
 from leakscope.rng import child_seed

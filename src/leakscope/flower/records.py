@@ -12,13 +12,13 @@ from typing import Literal
 
 import numpy as np
 import torch
+from flwr.app import Array, ArrayRecord, Error, Message
 from torch import Tensor, nn
 
 from leakscope.errors import BadInputError
 from leakscope.files import delta
 from leakscope.files.names import match_state
 from leakscope.files.state_dicts import split_buffers
-from leakscope.flower.library import Array, ArrayRecord, Error, Message
 from leakscope.types import LocalTraining, SharedUpdate, Tensors
 
 # What the arrays of a reply are: the weights after training, or a gradient of those that were handed out.
