@@ -12,24 +12,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from leakscope.flower import (
         Capture,
+        ExperimentStrategy,
         OwnTraining,
         RoundAudit,
+        apps,
+        client_app,
         defence_mod,
         gate_mod,
         initial_arrays,
         inspection_mod,
         partition_mod,
+        simulate,
     )
 
 __all__ = [
     "Capture",
+    "ExperimentStrategy",
     "OwnTraining",
     "RoundAudit",
+    "apps",
+    "client_app",
     "defence_mod",
     "gate_mod",
     "initial_arrays",
     "inspection_mod",
     "partition_mod",
+    "simulate",
 ]
 
 

@@ -24,13 +24,20 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from leakscope.flower.capture import Capture, partition_mod
+    from leakscope.flower.client_side import client_app
     from leakscope.flower.defending import defence_mod
     from leakscope.flower.gating import gate_mod
     from leakscope.flower.inspecting import inspection_mod
     from leakscope.flower.own_training import OwnTraining, initial_arrays
     from leakscope.flower.round_audit import RoundAudit
+    from leakscope.flower.server_side import ExperimentStrategy
+    from leakscope.flower.simulation import apps, simulate
 
 _HOMES = {
+    "apps": "simulation",
+    "simulate": "simulation",
+    "client_app": "client_side",
+    "ExperimentStrategy": "server_side",
     "Capture": "capture",
     "OwnTraining": "own_training",
     "RoundAudit": "round_audit",
@@ -43,13 +50,17 @@ _HOMES = {
 
 __all__ = [
     "Capture",
+    "ExperimentStrategy",
     "OwnTraining",
     "RoundAudit",
+    "apps",
+    "client_app",
     "defence_mod",
     "gate_mod",
     "initial_arrays",
     "inspection_mod",
     "partition_mod",
+    "simulate",
 ]
 
 

@@ -14,14 +14,11 @@ from torch import Tensor
 
 from leakscope.defence import Defence
 from leakscope.errors import BadInputError, LeakscopeError, UnsuitableError, UsageError
-from leakscope.flower.own_training import OwnTraining
+from leakscope.flower.own_training import OwnTraining, client_number, round_of, take_part
 from leakscope.flower.records import (
     NUM_EXAMPLES,
-    PARTITION,
-    ROUND,
     Sends,
     read_arrays,
-    read_number,
     read_update,
     refuse,
     to_record,
@@ -56,7 +53,7 @@ def defence_mod(
         defence: The defence, or its spec such as "prune:fraction=0.9" or "clip:norm=1+gaussian-noise:sigma=0.01".
         seed: None draws noise that nobody can repeat, as real clients must. A number makes a simulation repeatable.
         training: The client's training, for defences that act inside it.
-        sends: What the app's replies hold: the weights after training, or a gradient.
+        sends: What the app's replies hold: the weights after training, what changed of them, or a gradient.
         buffers: "keep" sends back the running statistics that were handed out, instead of the client's own: they are
             statistics of its examples, and most defences leave them as they are.
 
@@ -105,7 +102,7 @@ class DefenceMod:
         if reply.has_error():
             return reply
         sent = read_arrays(reply)
-        if before.keys() != sent.tensors.keys():
+        if self.sends == "weights" and before.keys() != sent.tensors.keys():
             raise BadInputError("the reply holds other arrays than were handed out; send back arrays of the same names")
         after = sent.tensors if self.buffers == "send" else _with_buffers_of(before, sent.tensors)
         update = read_update(before, after, sends=self.sends)
@@ -130,22 +127,16 @@ class DefenceMod:
 
     def _train(self, message: Message, context: Context, training: OwnTraining) -> Message:
         received = read_arrays(message)
-        run, batch = training.run(
-            received.tensors,
-            context,
-            defence=self.defence,
-            client=client_number(context),
-            seed=self._seed(),
-            turn=round_of(message),
-            held_back=self._held_back(context),
-        )
-        update = _in_the_open(run.update, self.defence)
-        if not all_finite(update.tensors):
-            raise BadInputError("the client's update holds NaN or Inf; lower the learning rate or check the data")
-        arrays = write_update(update, received.tensors, received.tensors, sends=self.sends)
-        self._keep(run.held_back, context)
-        metrics = MetricRecord({NUM_EXAMPLES: len(batch)})
+        experiment = training.experiment(self.defence, seed=self._seed())
+        reply = take_part(training.client(context), message, context, model=training.model(), experiment=experiment)
+        update = replace(_in_the_open(reply.update, self.defence), buffers=self._statistics(reply.buffers))
+        after = received.tensors if self.sends == "weights" else {**update.tensors, **update.buffers}
+        arrays = write_update(update, received.tensors, after, sends=self.sends)
+        metrics = MetricRecord({NUM_EXAMPLES: reply.num_examples, "train_loss": reply.train_loss})
         return Message(RecordDict({received.key: to_record(arrays), "metrics": metrics}), reply_to=message)
+
+    def _statistics(self, buffers: Tensors) -> Tensors:
+        return buffers if self.buffers == "send" else {}
 
     def _seed(self) -> int:
         return secrets.randbits(62) if self.seed is None else self.seed
@@ -168,18 +159,8 @@ def is_training(message: Message) -> bool:
     return message.metadata.message_type.partition(".")[0] == "train"
 
 
-def client_number(context: Context) -> int:
-    """Which client this is: its partition in a simulation, where nodes have new numbers each time, else its node."""
-    return int(context.node_config.get(PARTITION, context.node_id))
-
-
-def round_of(message: Message) -> int:
-    """The server's round, where it tells it; Flower's own strategies do."""
-    return read_number(message.content.config_records, ROUND) or 0
-
-
 def _with_buffers_of(before: Tensors, after: Tensors) -> dict[str, Tensor]:
-    buffers = read_update(before, after).buffers
+    buffers = read_update(before, after, sends="change").buffers
     return {name: before[name] if name in buffers else value for name, value in after.items()}
 
 

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from flwr.app import ArrayRecord, Context
+from flwr.app import ArrayRecord, Context, Message
 from torch import Tensor, nn
 
-from leakscope.client import ClientRun, ClientStep, check_targets, client_generator, harden
 from leakscope.defence import Defence, Hardened
-from leakscope.errors import UsageError
-from leakscope.flower.records import load_arrays, to_record, to_tensors
+from leakscope.federated.client import Client, Reply
+from leakscope.federated.experiment import Experiment
+from leakscope.federated.memory import ClientMemory
+from leakscope.flower.records import (
+    PARTITION,
+    ROUND,
+    load_arrays,
+    read_arrays,
+    read_number,
+    to_record,
+    to_tensors,
+)
 from leakscope.registry import as_defence
-from leakscope.rng import child_seed
 from leakscope.tasks import Task
 from leakscope.types import Batch, LocalTraining, Loss
 
-# Where a client keeps what never leaves it, from round to round: Flower holds it in the client's own Context.
-PRIVATE = "leakscope.private"
+# Where a client keeps what it held back and what never leaves it: Flower holds it in the client's own Context.
+MEMORY = "leakscope.memory"
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,8 @@ class OwnTraining:
         local: local training; None shares one gradient, which the server's strategy must then expect.
         loss: what clients train with unless the defence brings its own; by default that of the task.
         task: what the network is for, by default classification.
+        freeze_batch_norm: keep batch-norm layers on their stored statistics; defences that look at single examples need
+            it where there are any.
     """
 
     model: Callable[[], nn.Module]
@@ -38,54 +48,59 @@ class OwnTraining:
     local: LocalTraining | None = None
     loss: Loss | None = None
     task: Task | None = None
+    freeze_batch_norm: bool = False
 
-    def run(
-        self,
-        received: dict[str, Tensor],
-        context: Context,
-        *,
-        defence: Defence,
-        client: int,
-        seed: int,
-        turn: int,
-        held_back: dict[str, Tensor],
-    ) -> tuple[ClientRun, Batch]:
-        """Train on what was handed out; parameters that never leave the client stay in its Context."""
-        own = seed if client == 0 else child_seed(seed, "private", client)
-        network = harden(self.model(), defence, seed=own)
-        load_arrays(network.client, {**_private_state(network, context), **received})
-        network.client.train()
-        batch = self.data(context)
-        check_targets(network.client, batch, own_loss=network.loss is not None, task=self.task)
-        step = ClientStep.of(network, defence=defence, local=self.local, loss=self.loss, task=self.task)
-        rng = client_generator(child_seed(seed, "flower", client, turn), batch)
-        run = step.run(network.client, batch, rng, held_back=held_back)
-        if network.private:
-            self._keep_private(network, run, context)
-        return run, batch
+    def experiment(self, defence: Defence, *, seed: int) -> Experiment:
+        """The same training as leakscope's own rounds know it."""
+        return Experiment(
+            rounds=1,
+            local=self.local,
+            defence=defence,
+            loss=self.loss,
+            task=self.task,
+            seed=seed,
+            freeze_batch_norm=self.freeze_batch_norm,
+        )
 
-    def _keep_private(self, network: Hardened, run: ClientRun, context: Context) -> None:
-        if self.local is None:
-            raise UsageError(
-                f"{', '.join(sorted(network.private)[:2])} … stay with the client, which must train them itself; "
-                "give OwnTraining(local=LocalTraining(…))"
-            )
-        state = network.client.state_dict()
-        own = {name: state[name].detach().clone() for name in network.private if name in state}
-        moved = {name: own[name] + change for name, change in run.private.items()}
-        context.state[PRIVATE] = to_record({**own, **moved})
+    def client(self, context: Context) -> Client:
+        """The client of a Context."""
+        return Client(client_number(context), self.data(context))
 
 
-def _private_state(network: Hardened, context: Context) -> dict[str, Tensor]:
-    """What the client kept of its own parameters; in its first round what the defence drew for it."""
-    if PRIVATE in context.state.array_records:
-        return to_tensors(context.state.array_records[PRIVATE])
-    state = network.client.state_dict()
-    return {name: state[name] for name in network.private if name in state}
+def enter_client(
+    client: Client, context: Context, *, model: nn.Module, experiment: Experiment, received: dict[str, Tensor]
+) -> tuple[Client, Hardened]:
+    """A client with what it kept in its Context, and its network with the weights that were handed out."""
+    own = replace(client, memory=ClientMemory())
+    network = own.start(model, experiment)
+    if (kept := context.state.array_records.get(MEMORY)) is not None:
+        own.memory.restore(to_tensors(kept))
+    load_arrays(network.client, received, private=network.private)
+    return own, network
+
+
+def take_part(client: Client, message: Message, context: Context, *, model: nn.Module, experiment: Experiment) -> Reply:
+    """Train on what a message hands out, as `leakscope.federated.Client` does in a round, and keep the memory."""
+    own, network = enter_client(
+        client, context, model=model, experiment=experiment, received=read_arrays(message).tensors
+    )
+    reply = own.take_part(network, experiment, round=round_of(message) - 1)
+    context.state[MEMORY] = to_record(own.memory.state())
+    return reply
+
+
+def client_number(context: Context) -> int:
+    """Which client this is: its partition in a simulation, where nodes have new numbers each time, else its node."""
+    return int(context.node_config.get(PARTITION, context.node_id))
+
+
+def round_of(message: Message) -> int:
+    """The server's round, from 1; Flower's own strategies tell it, and 1 stands for those that do not."""
+    return read_number(message.content.config_records, ROUND) or 1
 
 
 def initial_arrays(model: nn.Module, defence: Defence | str | None = None, *, seed: int = 0) -> ArrayRecord:
     """What the server hands out in the first round: the network under `defence`, without what never leaves a client."""
     chosen = None if defence is None else as_defence(defence)
-    network = harden(model, chosen, seed=seed)
+    network = Experiment(rounds=1, defence=chosen, seed=seed).harden(model)
     return to_record({n: v for n, v in network.client.state_dict().items() if n not in network.private})

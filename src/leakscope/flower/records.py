@@ -21,8 +21,8 @@ from leakscope.files.names import match_state
 from leakscope.files.state_dicts import split_buffers
 from leakscope.types import LocalTraining, SharedUpdate, Tensors
 
-# What the arrays of a reply are: the weights after training, or a gradient of those that were handed out.
-Sends = Literal["weights", "gradient"]
+# What the arrays of a reply are: the weights after training, what changed of them, or a gradient.
+Sends = Literal["weights", "change", "gradient"]
 # Flower's own code for a mod that cannot do its work: the reply then holds a reason and no arrays.
 REFUSED = 6
 NUM_EXAMPLES = "num-examples"
@@ -75,14 +75,15 @@ def read_update(
     local: LocalTraining | None = None,
     num_examples: int | None = None,
 ) -> SharedUpdate:
-    """The update in a reply: the change of the weights, or the gradient that was sent as it is."""
+    """The update in a reply: the change of the weights, or what was sent as it is."""
     if sends == "weights":
         return delta(before, after, local=local, num_examples=num_examples)
     parameters, buffers = split_buffers(after)
     whole = {name: value for name, value in parameters.items() if not value.is_floating_point()}
-    return SharedUpdate(
-        "gradient", {n: v for n, v in parameters.items() if n not in whole}, num_examples, None, buffers | whole
-    )
+    tensors = {name: value for name, value in parameters.items() if name not in whole}
+    if sends == "gradient":
+        return SharedUpdate("gradient", tensors, num_examples, None, buffers | whole)
+    return SharedUpdate("delta", tensors, num_examples, local, buffers | whole)
 
 
 def write_update(
@@ -90,13 +91,13 @@ def write_update(
 ) -> dict[str, Tensor]:
     """The arrays of a reply that hold `update` instead of what `after` holds; names and dtypes stay.
 
-    A parameter that the update leaves out does not leave the client: its value is the one that was handed out.
+    A parameter that the update leaves out does not leave the client: it is as if it had not been trained.
     """
-    found = dict(after)
+    found = {}
     for name, value in after.items():
         if name in update.buffers:
             found[name] = update.buffers[name].to(value.dtype)
-        elif sends == "gradient":
+        elif sends != "weights":
             found[name] = update.tensors[name].to(value.dtype) if name in update.tensors else torch.zeros_like(value)
         elif name in update.tensors:
             wide = torch.promote_types(value.dtype, update.tensors[name].dtype)
@@ -106,32 +107,31 @@ def write_update(
     return found
 
 
-def name_arrays(tensors: Tensors, model: nn.Module) -> dict[str, Tensor]:
-    """The same tensors under the names of the model's state.
+def name_arrays(tensors: Tensors, model: nn.Module, *, private: frozenset[str] = frozenset()) -> dict[str, Tensor]:
+    """The same tensors under the names of the model's state, of which `private` is never handed out.
 
-    Names are taken as they are, places as the order of the state, of the parameters where there are as many, and one
+    Names are taken as they are, places as the order of the state, or of the parameters where there are as many, and one
     prefix that a wrapper such as `Sequential(Normalise(…), net)` puts before all names is allowed for.
     """
-    state = model.state_dict()
+    state = [name for name in model.state_dict() if name not in private]
+    parameters = [name for name, _ in model.named_parameters() if name not in private]
     if [*tensors] == [str(place) for place in range(len(tensors))] and not set(tensors) <= set(state):
-        orders = (list(state), [name for name, _ in model.named_parameters()])
-        for order in orders:
+        for order in (state, parameters):
             if len(order) == len(tensors):
                 return dict(zip(order, tensors.values(), strict=True))
         raise BadInputError(
             f"{len(tensors)} arrays without names do not fit a network with {len(state)} tensors of which "
-            f"{len(orders[1])} are parameters; send all of its state in order, or arrays with names"
+            f"{len(parameters)} are parameters; send all of its state in order, or arrays with names"
         )
-    parameters = {name for name, _ in model.named_parameters()}
-    mapping = match_state(list(tensors), list(state), optional=[name for name in state if name not in parameters])
+    mapping = match_state(list(tensors), state, optional=[name for name in state if name not in parameters])
     return {mapping[name]: value for name, value in tensors.items() if name in mapping}
 
 
-def load_arrays(model: nn.Module, tensors: Tensors) -> nn.Module:
+def load_arrays(model: nn.Module, tensors: Tensors, *, private: frozenset[str] = frozenset()) -> nn.Module:
     """Write what was handed out into a network of one's own, which is returned."""
     state = model.state_dict()
     with torch.no_grad():
-        for name, value in name_arrays(tensors, model).items():
+        for name, value in name_arrays(tensors, model, private=private).items():
             if state[name].shape != value.shape:
                 raise BadInputError(
                     f"array {name!r} has shape {list(value.shape)}, the network {list(state[name].shape)}; "
