@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leakscope.flower import (
+        BoostingStrategy,
         Capture,
+        CheckedStrategy,
         ExperimentStrategy,
         OwnTraining,
         RoundAudit,
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BoostingStrategy",
     "Capture",
+    "CheckedStrategy",
     "ExperimentStrategy",
     "OwnTraining",
     "RoundAudit",

@@ -23,7 +23,9 @@ except ImportError as error:
     raise MissingExtraError("Flower is not installed; install it with: pip install 'leakscope[flower]'") from error
 
 if TYPE_CHECKING:
+    from leakscope.flower.boosting import BoostingStrategy
     from leakscope.flower.capture import Capture, partition_mod
+    from leakscope.flower.checking import CheckedStrategy
     from leakscope.flower.client_side import client_app
     from leakscope.flower.defending import defence_mod
     from leakscope.flower.gating import gate_mod
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from leakscope.flower.simulation import apps, simulate
 
 _HOMES = {
+    "BoostingStrategy": "boosting",
+    "CheckedStrategy": "checking",
     "apps": "simulation",
     "simulate": "simulation",
     "client_app": "client_side",
@@ -49,7 +53,9 @@ _HOMES = {
 }
 
 __all__ = [
+    "BoostingStrategy",
     "Capture",
+    "CheckedStrategy",
     "ExperimentStrategy",
     "OwnTraining",
     "RoundAudit",
