@@ -107,7 +107,7 @@ class LeakageLog:
         rows: list[dict[str, Any]] = [{column: row.get(column) for column in COLUMNS} for row in self._sorted()]
         told = {"rounds": [asdict(self._counts[turn]) for turn in sorted(self._counts)], "updates": rows}
         table = io.StringIO(newline="")
-        writer = csv.DictWriter[str](table, COLUMNS, lineterminator="\n")
+        writer: csv.DictWriter[str] = csv.DictWriter(table, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         try:
