@@ -6,6 +6,7 @@ from mutants import (
     attacks,
     clients,
     compression,
+    flower,
     hardening,
     matching,
     measures,
@@ -16,6 +17,6 @@ from mutants import (
 )
 from mutants.mutant import Mutant as Mutant
 
-_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts)
+_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts, flower)
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

@@ -70,9 +70,10 @@ class BoostingStrategy(FedAvg):
         if not valid:
             return None, None
         counted, losses = self._cross_validate(server_round, valid)
-        training = torch.tensor([self._train_loss(reply) for reply in counted], dtype=torch.float64)
-        used = training if self._rule.training_loss else None
-        weights = boosting_weights(losses, used, formula=self._rule.formula)
+        training = None
+        if self._rule.training_loss:
+            training = torch.tensor([self._train_loss(reply) for reply in counted], dtype=torch.float64)
+        weights = boosting_weights(losses, training, formula=self._rule.formula)
         nodes = [reply.metadata.src_node_id for reply in counted]
         self.weights[server_round] = dict(zip(nodes, weights, strict=True))
         self.validation[server_round] = losses.tolist()
@@ -119,8 +120,6 @@ class BoostingStrategy(FedAvg):
     def _train_loss(self, reply: Message) -> float:
         told = next(iter(reply.content.metric_records.values()), {})
         loss = told.get(self._train_loss_key)
-        if not self._rule.training_loss:
-            return 1.0
         if not isinstance(loss, (int, float)) or not math.isfinite(loss):
             raise RoundFailedError(
                 f"client {reply.metadata.src_node_id} says no finite {self._train_loss_key!r}, by which FedBoosting "
