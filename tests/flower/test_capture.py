@@ -15,11 +15,10 @@ from flwr.serverapp.strategy import Strategy
 
 from flower_messages import answer, state_of, training_message
 from flower_network import LOCAL, examples, network
-from leakscope.client import share
 from leakscope.errors import UsageError
 from leakscope.federated import flower
 from leakscope.files import load_state, load_update
-from tiny import convolutional
+from tiny import convolutional, shared
 
 
 class Recorder(Strategy):
@@ -46,7 +45,7 @@ class Recorder(Strategy):
 
 
 def change_of(client):
-    return share(network(), examples(client), local=LOCAL).tensors
+    return shared(network(), examples(client), seed=0, local=LOCAL).tensors
 
 
 def trained(message, client):

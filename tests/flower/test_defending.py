@@ -16,15 +16,13 @@ from flower_messages import (
     state_of,
     training_message,
 )
-from leakscope import federated
 from leakscope.catalogue import DEFENCES
-from leakscope.client import run_client
+from leakscope.defences.prune import prune
 from leakscope.errors import UsageError
 from leakscope.federated import flower
-from leakscope.registry import get_defence
 from leakscope.rng import child_seed
-from leakscope.types import LocalTraining, SharedUpdate
-from tiny import batch_of, convolutional, dense
+from leakscope.types import LocalTraining
+from tiny import batch_of, convolutional, dense, shared
 
 INSIDE = {"transforms", "dp-sgd", "fed-cdp", "soteria", "precode", "key-lock"}
 
@@ -41,15 +39,18 @@ def difference(reply, model):
 
 
 def test_the_public_name_is_in_federated():
-    assert federated.flower.defence_mod is flower.defence_mod
+    assert flower.__name__ == "leakscope.federated.flower"
+    assert {"Capture", "defence_mod", "gate_mod", "simulate"} <= set(dir(flower))
+    assert all(callable(getattr(flower, name)) for name in flower.__all__)
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = flower.no_such
 
 
 def test_pruning_leaves_the_largest_tenth_of_the_change_and_the_weights_elsewhere_as_they_were():
     model = dense()
     change = random_change(model)
     sent = difference(defended("prune:fraction=0.9", change, model), model)
-    update = SharedUpdate("delta", change)
-    expected = get_defence("prune", fraction=0.9).hooks().update(update, torch.Generator()).tensors
+    expected = prune(0.9).rewrite(change, torch.Generator())
     kept = 0
     for name, value in expected.items():
         assert torch.allclose(sent[name], value, rtol=0, atol=1e-12)
@@ -228,9 +229,8 @@ def test_a_defence_inside_the_training_does_what_the_client_of_leakscope_does(sp
     sent = {name: value - before[name] for name, value in sent_tensors(reply).items() if value.is_floating_point()}
     network = defence.defence.harden(build(), seed=0)
     network.client.train()
-    expected = run_client(
-        network, batch, defence=defence.defence, local=LOCAL, seed=child_seed(0, "round", 0, 0)
-    ).update.tensors
+    seed = child_seed(0, "round", 0, 0)
+    expected = shared(network, batch, defence=defence.defence, local=LOCAL, seed=seed).tensors
     assert set(expected) <= set(sent)
     for name, value in expected.items():
         assert torch.allclose(sent[name], value, atol=1e-10), name
@@ -269,6 +269,6 @@ def test_gradients_are_defended_as_gradients():
     mod = flower.defence_mod("prune:fraction=0.5", seed=0, training=training, sends="gradient")
     sent = sent_tensors(mod(training_message(ArrayRecord(state_of(model))), context_of(), None))
     network = dense().train()
-    expected = run_client(network, batch, defence=mod.defence).update.tensors
+    expected = shared(network, batch, defence=mod.defence).tensors
     for name, value in expected.items():
         assert torch.allclose(sent[name], value, atol=1e-12)

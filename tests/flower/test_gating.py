@@ -17,9 +17,9 @@ from flower_messages import (
     training_message,
 )
 from flower_network import LOCAL, examples, network
-from leakscope.client import share
 from leakscope.errors import UsageError
 from leakscope.federated import flower
+from tiny import shared
 
 
 def trains(message, context):
@@ -27,7 +27,7 @@ def trains(message, context):
     before = dict(message.content.array_records["arrays"].to_torch_state_dict())
     model = network()
     model.load_state_dict(before)
-    change = share(model, examples(0), local=LOCAL).tensors
+    change = shared(model, examples(0), local=LOCAL).tensors
     return answer(
         message, ArrayRecord({name: value + change.get(name, 0) for name, value in before.items()}), examples=1
     )

@@ -210,8 +210,8 @@ _WITH_FLOWER = (
     Mutant(
         "Flower: every client's weights are those of the first",
         "flower/capture.py",
-        "        if self.record is record:",
-        "        if self.record is not None:",
+        "return self.first if self.record is record else name(to_tensors(record))",
+        "return self.first",
         _CAPTURE,
     ),
     Mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,7 @@ class Capture(Strategy):
         if node not in self._handed_out:
             raise BadInputError("the client was handed nothing in this round")
         record = self._handed_out[node]
-        before, after = self._named(to_tensors(record)), self._named(read_arrays(reply).tensors)
+        before, after = written.read(record, self._named), self._named(read_arrays(reply).tensors)
         examples = read_number(reply.content.metric_records, self._key)
         local = self._local if self._sends == "weights" else None
         update = read_update(before, after, sends=self._sends, local=local, num_examples=examples)
@@ -179,14 +179,20 @@ class _Weights:
 
     folder: Path
     record: ArrayRecord | None = None
+    first: dict[str, Tensor] = field(default_factory=dict)
+
+    def read(self, record: ArrayRecord, name: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """The tensors of a record, read once where all clients were handed the same."""
+        if self.record is None:
+            self.record, self.first = record, name(to_tensors(record))
+            write_tensors(self.folder / MODEL, self.first)
+        return self.first if self.record is record else name(to_tensors(record))
 
     def write(self, record: ArrayRecord, tensors: dict[str, Tensor], name: str) -> Path:
-        """Write what a client was handed, once; returns its file."""
+        """The file of what a client was handed."""
         if self.record is record:
             return self.folder / MODEL
-        path = self.folder / (MODEL if self.record is None else f"model-{name}.safetensors")
-        self.record = record if self.record is None else self.record
-        return write_tensors(path, tensors)
+        return write_tensors(self.folder / f"model-{name}.safetensors", tensors)
 
 
 def partition_mod(message: Message, context: Context, call_next: CallNext) -> Message:

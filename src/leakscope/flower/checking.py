@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
-from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
+from torch import Tensor
 
 from leakscope.errors import BadInputError, RoundFailedError, UsageError
 from leakscope.federated.faults import Failure
@@ -68,7 +68,7 @@ class CheckedStrategy(Strategy):
         heard = {reply.metadata.src_node_id for reply in received}
         failures = [Failure(node, "it sent no reply in time") for node in self._asked if node not in heard]
         sound = []
-        handed_out = {node: to_tensors(record) for node, record in self._asked.items() if record is not None}
+        handed_out = _read_once(self._asked)
         for reply in received:
             failure = self._find_fault(reply, handed_out)
             sound += [reply] if failure is None else []
@@ -93,7 +93,7 @@ class CheckedStrategy(Strategy):
         """What the strategy says of itself."""
         self.strategy.summary()
 
-    def _find_fault(self, reply: Message, handed_out: dict[int, dict[str, Any]]) -> Failure | None:
+    def _find_fault(self, reply: Message, handed_out: dict[int, dict[str, Tensor]]) -> Failure | None:
         node = reply.metadata.src_node_id
         try:
             if reply.has_error():
@@ -118,6 +118,13 @@ class CheckedStrategy(Strategy):
             f"round {server_round}: {sound} of {len(self._asked)} clients completed it, at least {needed} must "
             f"(min_completed={self._min_completed:g}); {'; '.join(told[:_REASONS_SHOWN])}{more}"
         )
+
+
+def _read_once(records: dict[int, ArrayRecord | None]) -> dict[int, dict[str, Tensor]]:
+    """What each node was handed; nearly always the same record for all."""
+    different = {id(record): record for record in records.values() if record is not None}
+    read = {key: to_tensors(record) for key, record in different.items()}
+    return {node: read[id(record)] for node, record in records.items() if record is not None}
 
 
 def check_arrays(arrays: Tensors, like: Tensors) -> None:

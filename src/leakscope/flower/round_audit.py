@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -25,6 +26,8 @@ from leakscope.user_code import is_code
 
 # Of standard error, where a process ended without an answer.
 _LAST_CHARACTERS = 300
+# For a process to start and to end.
+_START_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,11 @@ class RoundAuditor:
     def close(self) -> None:
         """Wait for what was handed over, each round at most its time."""
         if self._thread.is_alive():
-            self._waiting.put(None)
-            self._thread.join(timeout=2 * self._seconds + 60)
+            # One round under way, one that waits; a process that cannot be ended is left alone.
+            patience = 2 * self._seconds + _START_SECONDS
+            with contextlib.suppress(queue.Full):
+                self._waiting.put(None, timeout=patience)
+                self._thread.join(timeout=patience)
 
     def _work(self) -> None:
         while (job := self._waiting.get()) is not None:
