@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import os
 import sys
@@ -51,12 +52,17 @@ def without_compiled_torchvision() -> torch.library.Library | None:
 
 def importers(package: str) -> list[str]:
     """Modules of leakscope whose source imports `package`, at the top or inside a function."""
+    return [module for module, found in _sources().items() if package in found]
+
+
+@functools.cache
+def _sources() -> dict[str, frozenset[str]]:
     root = Path(importlib.import_module("leakscope").__file__ or "").parent
-    found = []
+    found = {}
     for path in sorted(root.rglob("*.py")):
-        if package in set(_imported(ast.parse(path.read_text(encoding="utf-8")))):
-            parts = path.relative_to(root.parent).with_suffix("").parts
-            found.append(".".join(part for part in parts if part != "__init__"))
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        module = ".".join(part for part in parts if part != "__init__")
+        found[module] = frozenset(_imported(ast.parse(path.read_text(encoding="utf-8"))))
     return found
 
 

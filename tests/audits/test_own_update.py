@@ -18,10 +18,10 @@ def seen():
 def test_what_comes_back_is_scored_against_the_clients_own_examples(seen):
     found = measure_own_update(attack_from_spec("fc-inversion"), seen, examples(0), seconds=60)
     assert (found.attack, found.status, found.reason) == ("fc-inversion", Status.OK, "")
-    assert found.worst_psnr > 40
-    assert found.explained > 0.9
+    assert (found.worst_psnr or 0) > 40
+    assert (found.explained or 0) > 0.9
     other = measure_own_update(attack_from_spec("fc-inversion"), seen, examples(1), seconds=60)
-    assert other.worst_psnr < 20
+    assert (other.worst_psnr or 99) < 20
 
 
 def test_time_that_runs_out_is_no_evidence(seen):

@@ -161,7 +161,7 @@ class Capture(Strategy):
         record = self._handed_out[node]
         before, after = written.read(record, self._named), self._named(read_arrays(reply).tensors)
         examples = read_number(reply.content.metric_records, self._key)
-        local = self._local if self._sends == "weights" else None
+        local = None if self._sends == "gradient" else self._local
         update = read_update(before, after, sends=self._sends, local=local, num_examples=examples)
         name = f"client-{client}"
         weights = written.write(record, before, name)

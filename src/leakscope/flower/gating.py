@@ -116,7 +116,7 @@ class GateMod:
         batch, network = told.data(context), told.model()
         before = name_arrays(read_arrays(message).tensors, network)
         after = name_arrays(read_arrays(reply).tensors, network)
-        local = told.local if told.sends == "weights" else None
+        local = None if told.sends == "gradient" else told.local
         update = read_update(before, after, sends=told.sends, local=local, num_examples=len(batch))
         load_arrays(network, before)
         seen = observe(network, update, scenario=told.scenario, truth=batch, loss=told.loss, task=told.task)
