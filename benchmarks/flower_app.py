@@ -34,7 +34,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
-from flwr.simulation import run_simulation  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 from quickstart import task  # noqa: E402
 
@@ -45,10 +44,6 @@ from leakscope.models import load_weights  # noqa: E402
 CLIENTS = 3
 EPOCHS, LR, BATCH = 1, 0.01, 32
 LOCAL = ls.LocalTraining(lr=LR, epochs=EPOCHS, batch_size=BATCH, momentum=task.MOMENTUM, shuffle=True)
-BACKEND = {
-    "init_args": {"_node_ip_address": "127.0.0.1", "include_dashboard": False},
-    "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-}
 MODS = {
     "prune": "prune:fraction=0.9",
     "gaussian-noise": "gaussian-noise:sigma=0.001",
@@ -108,7 +103,7 @@ def run(folder: Path, mods: Sequence[Any], told: argparse.Namespace, *, local: l
         kept["log"] = strategy.log
         strategy.start(grid=grid, initial_arrays=ArrayRecord(task.Net().state_dict()), num_rounds=told.rounds)
 
-    run_simulation(server, quick_start([flower.partition_mod, *mods]), CLIENTS, backend_config=BACKEND)
+    flower.simulate_apps(server, quick_start([flower.partition_mod, *mods]), clients=CLIENTS)
     return kept["log"]
 
 

@@ -76,7 +76,7 @@ def train(net: nn.Module, batch: ls.Batch, *, epochs: int, lr: float, batch_size
             loss = functional.cross_entropy(net(inputs), targets)
             loss.backward()
             optimiser.step()
-            total, steps = total + float(loss), steps + 1
+            total, steps = total + float(loss.detach()), steps + 1
     return total / steps
 
 

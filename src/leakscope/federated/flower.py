@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         inspection_mod,
         partition_mod,
         simulate,
+        simulate_apps,
     )
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "inspection_mod",
     "partition_mod",
     "simulate",
+    "simulate_apps",
 ]
 
 

@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from leakscope.flower.own_training import OwnTraining, initial_arrays
     from leakscope.flower.round_audit import RoundAudit
     from leakscope.flower.server_side import ExperimentStrategy
-    from leakscope.flower.simulation import apps, simulate
+    from leakscope.flower.simulation import apps, simulate, simulate_apps
 
 _HOMES = {
     "BoostingStrategy": "boosting",
     "CheckedStrategy": "checking",
     "apps": "simulation",
     "simulate": "simulation",
+    "simulate_apps": "simulation",
     "client_app": "client_side",
     "ExperimentStrategy": "server_side",
     "Capture": "capture",
@@ -67,6 +68,7 @@ __all__ = [
     "inspection_mod",
     "partition_mod",
     "simulate",
+    "simulate_apps",
 ]
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from flwr.app import Context
@@ -23,6 +29,18 @@ from leakscope.types import Batch
 
 # Nobody but this machine reaches the cluster, which has no dashboard.
 _LOOPBACK = {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+# Read by Ray when it is imported, and by the processes that it starts. One token for all simulations of a process: Ray
+# remembers the first.
+_PRIVATE = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    # On Linux, Ray replaces the loopback address by one that other machines reach, unless this is off.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+_LOG = logging.getLogger("flwr")
+# Set once a simulation has imported Ray under these settings.
+_ray_is_private = threading.Event()
 
 
 def apps(
@@ -73,17 +91,50 @@ def simulate(
         RoundFailedError: Too few clients completed a round.
     """
     strategy = ExperimentStrategy(model, test, experiment, clients=len(clients), time_limit=time_limit)
-    run_simulation(
-        server_app=_server_app(strategy, wrap, time_limit),
-        client_app=_client_app(model, clients, test, experiment, mods),
-        num_supernodes=len(clients),
-        backend_config={
-            "init_args": dict(_LOOPBACK),
-            "client_resources": {"num_cpus": cpus_per_client, "num_gpus": 0.0},
-        },
+    simulate_apps(
+        _server_app(strategy, wrap, time_limit),
+        _client_app(model, clients, test, experiment, mods),
+        clients=len(clients),
+        cpus_per_client=cpus_per_client,
     )
     server = strategy.server
     return Training(server.model.eval(), server.network, tuple(strategy.records), tuple(clients), experiment)
+
+
+def simulate_apps(server_app: ServerApp, client_app: ClientApp, *, clients: int, cpus_per_client: float = 1.0) -> None:
+    """Run two apps of Flower's on its simulation engine, on a Ray that only this process reaches.
+
+    A Ray that was imported before has already chosen whom it lets in, and is left as it is.
+    """
+    with _private_ray():
+        run_simulation(
+            server_app=server_app,
+            client_app=client_app,
+            num_supernodes=clients,
+            backend_config={
+                "init_args": dict(_LOOPBACK),
+                "client_resources": {"num_cpus": cpus_per_client, "num_gpus": 0.0},
+            },
+        )
+
+
+@contextmanager
+def _private_ray() -> Iterator[None]:
+    """The environment in which Flower imports and starts Ray; the caller's returns afterwards."""
+    if "ray" in sys.modules and not _ray_is_private.is_set():
+        _LOG.warning("Ray was imported before leakscope could have it ask for a token")
+        yield
+        return
+    _ray_is_private.set()
+    before = {name: os.environ.get(name) for name in _PRIVATE}
+    os.environ.update(_PRIVATE)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _server_app(
