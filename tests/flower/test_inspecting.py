@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+import types
+
 import pytest
 import torch
 
@@ -46,6 +49,20 @@ def test_a_check_that_cannot_read_the_model_refuses_it():
     assert "cannot be inspected: no such network" in reply.error.reason
 
 
-def test_the_default_check_needs_a_network():
-    with pytest.raises(UsageError, match="model="):
+def test_the_default_check_is_that_of_leakscope(monkeypatch):
+    looked = []
+    inspection = types.SimpleNamespace(
+        check_tensors=lambda tensors: looked.append(set(tensors)) or [],
+        inspect=lambda model: looked.append(type(model)) or ["crafted"],
+    )
+    monkeypatch.setitem(sys.modules, "leakscope.inspection", inspection)
+    asked = training_message(ArrayRecord(state_of(network())))
+    assert flower.inspection_mod()(asked, context_of(), client_that_adds({})).has_content()
+    assert flower.inspection_mod(model=network)(asked, context_of(), client_that_adds({})).has_error()
+    assert looked == [set(state_of(network())), torch.nn.Sequential]
+
+
+def test_without_an_inspection_a_check_must_be_given(monkeypatch):
+    monkeypatch.setitem(sys.modules, "leakscope.inspection", None)
+    with pytest.raises(UsageError, match="check="):
         flower.inspection_mod()

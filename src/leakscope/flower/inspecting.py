@@ -28,8 +28,8 @@ def inspection_mod(check: Check | None = None, *, model: Callable[[], nn.Module]
 
     Args:
         check: Takes the tensors by name and returns findings; nothing found lets the message pass. By default
-            `leakscope.inspect` on the network that `model` builds.
-        model: Builds the network, for the default check.
+            `leakscope.inspect`, without what needs the client's examples.
+        model: Builds the network, for the default check; without it only tensors are looked at.
     """
     return InspectionMod(_default_check(model) if check is None else check)
 
@@ -60,14 +60,14 @@ class InspectionMod:
 
 
 def _default_check(model: Callable[[], nn.Module] | None) -> Check:
-    if model is None:
-        raise UsageError("inspection_mod needs model=, a function that builds the network, or a check of your own")
     try:
-        inspect = importlib.import_module("leakscope.inspection").inspect
+        inspection = importlib.import_module("leakscope.inspection")
     except ModuleNotFoundError as error:
         raise UsageError("this leakscope has no inspection of models; give inspection_mod(check=…)") from error
+    if model is None:
+        return inspection.check_tensors
 
     def check(tensors: dict[str, Tensor]) -> Sequence[Any]:
-        return inspect(load_arrays(model(), tensors))
+        return inspection.inspect(load_arrays(model(), tensors))
 
     return check
