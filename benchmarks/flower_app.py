@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import shutil
 import statistics
 import sys
 import time
@@ -80,6 +81,8 @@ def train_once(message: Message, batch: ls.Batch) -> Message:
 
 def run(folder: Path, mods: Sequence[Any], told: argparse.Namespace, *, local: ls.LocalTraining | None) -> Any:
     """Simulate the app with every update captured and attacked; returns the log."""
+    # What a killed run left.
+    shutil.rmtree(folder, ignore_errors=True)
     audit = flower.RoundAudit(
         (3, 32, 32),
         attack=f"inverting-gradients:steps={told.steps}",

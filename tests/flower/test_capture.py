@@ -178,6 +178,12 @@ def test_functions_that_a_process_cannot_find_are_refused(tmp_path):
         flower.RoundAudit((1, 6, 6), attack="no-such")
 
 
+def test_rounds_of_another_run_are_not_mixed_with_these(tmp_path):
+    play(flower.Capture(Recorder(), tmp_path))
+    with pytest.raises(UsageError, match="earlier run"):
+        flower.Capture(Recorder(), tmp_path)
+
+
 def test_a_folder_that_cannot_be_written_does_not_end_the_training(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     inner = Recorder()

@@ -44,7 +44,7 @@ class Capture(Strategy):
 
     Args:
         strategy: What trains; it gets every message as it would without this one.
-        folder: Where files go.
+        folder: Where files go: one without rounds of an earlier run. It is as private as what clients send.
         model: Builds the network, or `package.module:function` for it; names arrays that have none. The audit needs it.
         local: How clients train, kept with every update; None where it is not known.
         audit: What is attacked of every round; None captures only.
@@ -74,7 +74,7 @@ class Capture(Strategy):
         # Only the audit's process has to find the function again.
         self._model = "" if audit is None or model is None else name_function(model, "model")
         self._network = _build(model)
-        self._folder, self._local, self._key = Path(folder), local, num_examples_key
+        self._folder, self._local, self._key = _new_folder(folder), local, num_examples_key
         self._sends: Sends = sends
         self._audit = audit
         self.log = LeakageLog(self._folder)
@@ -208,6 +208,14 @@ def _client_of(reply: Message) -> int:
     """The partition where the client says it, else the number of its node."""
     found = None if reply.has_error() else read_number(reply.content.metric_records, PARTITION)
     return reply.metadata.src_node_id if found is None else found
+
+
+def _new_folder(folder: str | Path) -> Path:
+    """A folder without captured rounds: those of another run beside these would be attacked as if they were of one."""
+    path = Path(folder)
+    if any(path.glob("round-*")):
+        raise UsageError(f"{path.name!r} holds captured rounds of an earlier run; choose another folder, or remove it")
+    return path
 
 
 def _build(model: str | Callable[[], nn.Module] | None) -> nn.Module | None:
