@@ -37,6 +37,8 @@ _PRIVATE = {
     # On Linux, Ray replaces the loopback address by one that other machines reach, unless this is off.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray would run clients at a lower priority than the server that waits for them.
+    "RAY_worker_niceness": "0",
 }
 _LOG = logging.getLogger("flwr")
 # Set once a simulation has imported Ray under these settings.
