@@ -6,6 +6,7 @@ from mutants import (
     attacks,
     clients,
     compression,
+    federated,
     flower,
     hardening,
     matching,
@@ -17,6 +18,19 @@ from mutants import (
 )
 from mutants.mutant import Mutant as Mutant
 
-_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts, flower)
+_PARTS = (
+    attacks,
+    matching,
+    clients,
+    transforms,
+    compression,
+    privacy,
+    hardening,
+    measures,
+    utility,
+    federated,
+    flower,
+    verdicts,
+)
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

@@ -66,7 +66,7 @@ def train(
 ) -> None:
     """Train a network on clients' examples, round after round; killed, the same command continues.
 
-    Example: leakscope train --data fashion-mnist --model lenet5 --clients 5 --partition by-class --rounds 20
+    Example: leakscope train --data fashion-mnist --model mlp --clients 5 --partition by-class --rounds 20
     --strategy fedboosting --out runs/boosting
     """
     from leakscope.catalogue import check_data, check_network, check_spec
