@@ -1,13 +1,16 @@
-"""Import every package that an extra of leakscope names, and print its version: `make extras`."""
+"""Import every package that an extra names, and the one place of leakscope that imports it: `make extras`."""
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 
 import torch
 from packaging.requirements import Requirement
@@ -47,8 +50,49 @@ def without_compiled_torchvision() -> torch.library.Library | None:
     return None
 
 
+def importers(package: str) -> list[str]:
+    """Modules of leakscope whose source imports `package`, at the top or inside a function."""
+    return [module for module, found in _sources().items() if package in found]
+
+
+@functools.cache
+def _sources() -> dict[str, frozenset[str]]:
+    root = Path(importlib.import_module("leakscope").__file__ or "").parent
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        module = ".".join(part for part in parts if part != "__init__")
+        found[module] = frozenset(_imported(ast.parse(path.read_text(encoding="utf-8"))))
+    return found
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("import_module"):
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield name.value.split(".")[0]
+
+
+def check_importers(package: str) -> str:
+    """Where leakscope imports `package`: one file, or the files of one package; each of them is imported here."""
+    modules = importers(package)
+    for module in modules:
+        importlib.import_module(module)
+    if not modules:
+        return "imported by no module yet"
+    home = min(modules, key=len)
+    if strangers := [module for module in modules if not f"{module}.".startswith(f"{home}.")]:
+        raise ImportError(f"{package} is imported by {home} and by {', '.join(strangers)}")
+    return f"imported by {home}"
+
+
 def main() -> int:
-    """Print one line for each package; 1 if one of them cannot be imported."""
+    """Print one line for each package; 1 if one of them, or what imports it, cannot be imported."""
     warnings.simplefilter("ignore")
     operators = without_compiled_torchvision()  # kept: the declarations go with it
     failed = 0
@@ -56,7 +100,9 @@ def main() -> int:
         for package in packages("leakscope", extra):
             try:
                 importlib.import_module(package)
-                remark = "with two operators declared by hand" if package == "torchvision" and operators else ""
+                remark = check_importers(package)
+                if package == "torchvision" and operators:
+                    remark += ", with two operators declared by hand"
             except Exception as error:
                 failed, remark = 1, f"FAILED: {type(error).__name__}: {error}"
             print(f"{extra:12} {package:12} {metadata.version(package):10} {remark}".rstrip())

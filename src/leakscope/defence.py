@@ -110,6 +110,12 @@ class Defence(ABC):
         """What this defence does in the client's step; by default nothing."""
         return ClientHooks()
 
+    def acts_in_training(self) -> bool:
+        """Whether it must be part of the client's training; else it can be applied to an update that is finished."""
+        hooks = self.hooks()
+        inside = (hooks.batch, hooks.example_gradients, hooks.gradient)
+        return self.changes_network or any(hook is not None for hook in inside)
+
     def guarantee(
         self, *, examples: int, batch_size: int, steps: int, local: LocalTraining | None = None
     ) -> Guarantee | None:

@@ -7,6 +7,7 @@ from mutants import (
     clients,
     compression,
     federated,
+    flower,
     hardening,
     matching,
     measures,
@@ -29,6 +30,7 @@ _PARTS = (
     measures,
     utility,
     federated,
+    flower,
     verdicts,
     sealing,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import platform
 from importlib import metadata
 
@@ -29,7 +30,7 @@ PACKAGES = {
 EXTRAS = {
     "lpips": ("lpips",),
     "torchvision": ("torchvision",),
-    "flower": ("flwr",),
+    "flower": ("flwr", "ray"),
     "dp": ("opacus",),
     "he": ("tenseal", "phe", "gmpy2"),
     "search": ("optuna",),
@@ -64,6 +65,9 @@ def doctor(as_json: bool = typer.Option(False, "--json", help="Print as JSON."))
 
 
 def _extras() -> dict[str, str]:
+    # Read on import: looking at an installation must not tell anyone of it.
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     broken = {name: reason for name, modules in EXTRAS.items() if (reason := _why_unusable(modules))}
     usable = {name: modules for name, modules in EXTRAS.items() if name not in broken}
     versions = [

@@ -64,6 +64,10 @@ class Chain(Defence):
             feedback=_feedback(each) if remembers else None,
         )
 
+    def acts_in_training(self) -> bool:
+        """Where any part does."""
+        return any(part.acts_in_training() for part in self.parts)
+
     def guarantee(
         self, *, examples: int, batch_size: int, steps: int, local: LocalTraining | None = None
     ) -> Guarantee | None:

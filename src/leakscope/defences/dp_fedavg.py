@@ -44,6 +44,10 @@ class DPFedAvg(Defence):
         """Act on the finished update, after a look at the network."""
         return ClientHooks(gradient=_refuse_statistics, update=self._disturb)
 
+    def acts_in_training(self) -> bool:
+        """No: its look at the network only refuses; of a finished update it refuses the buffers."""
+        return False
+
     def guarantee(self, *, examples: int, batch_size: int, steps: int, local: LocalTraining | None = None) -> Guarantee:
         """What is proven of all examples of a client; every step is a round, however the client trains in it."""
         return guarantee_clients(self.noise_multiplier, delta=self.delta, rounds=steps)

@@ -1,0 +1,1 @@
+"""A small picture classifier on Flower."""
