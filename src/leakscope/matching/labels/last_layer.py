@@ -47,6 +47,10 @@ def find_last_layer(seen: Observation) -> tuple[str, nn.Linear]:
     The one with an output a class that was seen to do it: its output is the model's, or becomes it without mixing
     classes. A hidden layer may be as wide.
     """
+    if seen.task.why_no_labels is not None:
+        raise UnsuitableError(
+            f"labels cannot be read off this update: {seen.task.why_no_labels}; use scenario A or B, which grant them"
+        )
     wide = [
         (name, module)
         for name, module in seen.model.named_modules()
