@@ -110,7 +110,7 @@ def train(model: nn.Module, told: argparse.Namespace, folder: Path) -> Progress:
         nn.utils.clip_grad_norm_(model.parameters(), 5.0)
         optimiser.step()
         progress.step += 1
-        losses.append(float(loss))
+        losses.append(loss.item())
         last = progress.step == steps
         if last or time.perf_counter() - saved > told.every:
             progress.seconds = time.perf_counter() - began

@@ -12,7 +12,7 @@ from leakscope.counts import check_count
 from leakscope.errors import UsageError, suggest
 from leakscope.files.opening import BUDGET_VARIABLE, budget_bytes
 from leakscope.models import initialise
-from leakscope.models.crnn import crnn, crnn_small
+from leakscope.models.crnn import crnn, crnn_small, initialise_crnn
 from leakscope.models.initialise import Rule
 from leakscope.models.lenet import lenet5, lenet_dlg, lenet_grnn
 from leakscope.models.lstm import initialise_lstm, lstm
@@ -62,8 +62,8 @@ _NETWORKS = {
     "vgg16": Network(vgg16, init=initialise.vgg, smallest=32),
     "vit": Network(vit, activation="gelu", init=initialise_vit, default=initialise_vit, smallest=2),
     "lstm": Network(lstm, activation="none", init=initialise_lstm, default=initialise_lstm),
-    "crnn": Network(crnn, init=initialise_lstm, default=initialise_lstm, smallest=32),
-    "crnn-small": Network(crnn_small, init=initialise_lstm, default=initialise_lstm, smallest=32),
+    "crnn": Network(crnn, init=initialise_crnn, default=initialise_lstm, smallest=32),
+    "crnn-small": Network(crnn_small, init=initialise_crnn, default=initialise_lstm, smallest=32),
 }
 
 

@@ -7,8 +7,10 @@ and any width w there are w // 4 steps: 25 at 32×100.
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
+from leakscope.models.initialise import kaiming_fan_in
+from leakscope.models.lstm import initialise_lstm
 from leakscope.models.plan import NetworkPlan, chain
 
 CELLS, SMALL_CELLS = 256, 96
@@ -17,7 +19,7 @@ Layers = list[tuple[str, nn.Module]]
 
 
 def crnn(plan: NetworkPlan) -> nn.Sequential:
-    """The published recogniser: 8,723,685 parameters for 36 characters and the blank at 3×32×100."""
+    """The published recogniser: 8,725,413 parameters for 36 characters and the blank at 3×32×100."""
     widths = (plan.in_channels, 64, 128, 256, 256, 512, 512)
     layers: Layers = []
     for number, (before, after) in enumerate(zip(widths, widths[1:], strict=False), start=1):
@@ -97,3 +99,9 @@ class SequenceReader(nn.Module):
         """Read from first to last and from last to first."""
         states, _last = self.cells(sequence)
         return states
+
+
+def initialise_crnn(module: nn.Module, kind: str, parameter: Tensor, rng: Generator) -> None:
+    """Kaiming convolutions, so that an untrained network still tells pictures apart; the rest as in PyTorch."""
+    rule = kaiming_fan_in if isinstance(module, nn.Conv2d) else initialise_lstm
+    rule(module, kind, parameter, rng)

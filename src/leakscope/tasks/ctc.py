@@ -55,12 +55,14 @@ def negative_log_likelihood(scores: Tensor, texts: Tensor, *, blank: int, paddin
 
 def _advance(odds: Tensor, may_skip: Tensor) -> Tensor:
     """log α of the last step, [n, states], from log-probabilities [T, n, states]."""
-    never = odds.new_full((), _NEVER)
+    barrier = torch.zeros(3, *may_skip.shape, device=odds.device, dtype=odds.dtype)
+    barrier[2].masked_fill_(~may_skip, _NEVER)
     begins = torch.arange(odds.shape[2], device=odds.device) < 2
-    reached = torch.where(begins, odds[0], never)
+    reached = odds[0].masked_fill(~begins, _NEVER)
     for now in odds[1:]:
-        one, two = (functional.pad(reached, (steps, 0), value=_NEVER)[:, : reached.shape[1]] for steps in (1, 2))
-        reached = now + torch.stack([reached, one, torch.where(may_skip, two, never)]).logsumexp(0)
+        before = functional.pad(reached, (2, 0), value=_NEVER)
+        sources = torch.stack([before[:, 2:], before[:, 1:-1], before[:, :-2]])
+        reached = now + (sources + barrier).logsumexp(0)
     return reached
 
 
