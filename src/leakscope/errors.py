@@ -48,6 +48,10 @@ class InconclusiveError(LeakscopeError):
     exit_code = 3
 
 
+class RoundFailedError(InconclusiveError):
+    """Too few clients completed a round of federated training; the rounds before it stay as they were."""
+
+
 class StorageError(LeakscopeError, OSError):
     """Results could not be written; what was finished before stays finished."""
 

@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "the key leaves the weights out",
         "federated/cache.py",
-        '_hash(model.state_dict())],\n        "data": [digest(train), digest(test)],',
+        'hash_tensors(model.state_dict())],\n        "data": [digest(train), digest(test)],',
         '""],\n        "data": [digest(train), digest(test)],',
         _TRIALS,
     ),

@@ -39,10 +39,10 @@ def fedavg(updates: Sequence[SharedUpdate], weights: Sequence[float] | None = No
     local = updates[0].local
     return SharedUpdate(
         kind=updates[0].kind,
-        tensors=_mean([update.tensors for update in updates], shares),
+        tensors=average_tensors([update.tensors for update in updates], shares),
         num_examples=None if None in counts else sum(count for count in counts if count is not None),
         local=local if all(update.local == local for update in updates) else None,
-        buffers=_mean([update.buffers for update in updates], shares),
+        buffers=average_tensors([update.buffers for update in updates], shares),
     )
 
 
@@ -78,7 +78,8 @@ def _shares(updates: Sequence[SharedUpdate], weights: Sequence[float] | None) ->
     return [weight / total for weight in weights]
 
 
-def _mean(maps: Sequence[Tensors], shares: Sequence[float]) -> dict[str, Tensor]:
+def average_tensors(maps: Sequence[Tensors], shares: Sequence[float]) -> dict[str, Tensor]:
+    """Σ sᵢ tᵢ by name, where the shares sum to 1; of integers, which count something, the largest."""
     first = maps[0]
     for index, other in enumerate(maps):
         if other.keys() != first.keys():

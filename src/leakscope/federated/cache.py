@@ -62,12 +62,12 @@ def training_key(
     settings: Mapping[str, Any],
 ) -> str:
     """Hash of all that decides a training; `settings` are named values with a repr that tells them, of which `task`."""
-    told = {name: _tell(name, value) for name, value in settings.items()}
+    told = {name: tell(name, value) for name, value in settings.items()}
     content = {
         "software": software(),
-        "network": [_tell("model", model), _hash(model.state_dict())],
+        "network": [tell("model", model), hash_tensors(model.state_dict())],
         "data": [digest(train), digest(test)],
-        "defence": _tell("defence", defence),
+        "defence": tell("defence", defence),
         "local": None if local is None else local.settings(),
         "settings": told,
         "probe": _probe(model, train, defence=defence, loss=loss, local=local, task=settings.get("task")),
@@ -76,12 +76,13 @@ def training_key(
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def _tell(name: str, value: object) -> str:
+def tell(name: str, value: object) -> str:
+    """A text for `value` that is the same in every process and tells its options."""
     text = f"{type(value).__module__}.{type(value).__qualname__} {value!r}"
     if _ADDRESS.search(text):
         raise UsageError(
             f"a training cannot be cached by {name}={text[:80]}: its repr does not tell its options; "
-            "make it a frozen dataclass of plain values, or leave out cache"
+            "make it a frozen dataclass of plain values, or leave out cache and directory"
         )
     return text
 
@@ -99,10 +100,11 @@ def _probe(
     few = Batch(train.inputs[:_PROBED], train.targets[:_PROBED], train.bounds)
     network = harden(copy.deepcopy(model).eval(), defence)
     sent = run_client(network, few, defence=defence, local=local, loss=loss, task=task).update
-    return _hash({**sent.tensors, **sent.buffers}) if isinstance(sent, SharedUpdate) else "sealed"
+    return hash_tensors({**sent.tensors, **sent.buffers}) if isinstance(sent, SharedUpdate) else "sealed"
 
 
-def _hash(tensors: Tensors) -> str:
+def hash_tensors(tensors: Tensors) -> str:
+    """Hash of names, dtypes, shapes and bytes."""
     found = hashlib.sha256()
     for name, value in sorted(tensors.items()):
         found.update(f"{name} {value.dtype} {list(value.shape)}".encode())

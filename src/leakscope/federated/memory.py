@@ -53,6 +53,19 @@ class ClientMemory:
             else:
                 self.private[name] = self.private[name] + value
 
+    def state(self) -> dict[str, Tensor]:
+        """All of it as named tensors: what a file keeps, or a client that is started again for every round."""
+        groups = {"held_back": self.held_back, "private": self.private, "velocity": self._velocity}
+        return {f"{group}/{name}": value for group, held in groups.items() for name, value in held.items()}
+
+    def restore(self, state: Tensors) -> None:
+        """Take over what `state` gave."""
+        groups: dict[str, dict[str, Tensor]] = {"held_back": {}, "private": {}, "velocity": {}}
+        for full, value in state.items():
+            group, _, name = full.partition("/")
+            groups[group][name] = value.clone()
+        self.held_back, self.private, self._velocity = groups["held_back"], groups["private"], groups["velocity"]
+
 
 def start_memories(
     model: nn.Module,
@@ -68,15 +81,27 @@ def start_memories(
 
     `model` is the network before the defence, `network` what the defence made of it.
     """
-    found = []
-    for client in range(clients if network.private else 0):
-        own = network
-        if client:
-            own = harden(copy.deepcopy(model), defence, seed=child_seed(seed, "private", client))
-        state = _state(own.client)
-        private = {name: state[name].detach().clone() for name in sorted(network.private) if name in state}
-        found.append(ClientMemory(private=private, lr=lr, momentum=momentum))
-    return found or [ClientMemory() for _ in range(clients)]
+    return [
+        ClientMemory(
+            private=draw_private(model, network, defence=defence, client=client, seed=seed), lr=lr, momentum=momentum
+        )
+        if network.private
+        else ClientMemory()
+        for client in range(clients)
+    ]
+
+
+def draw_private(
+    model: nn.Module, network: Hardened, *, defence: Defence | None, client: int, seed: int
+) -> dict[str, Tensor]:
+    """What one client starts with of the parameters and buffers that never leave it; arguments as above."""
+    if not network.private:
+        return {}
+    own = network
+    if client:
+        own = harden(copy.deepcopy(model), defence, seed=child_seed(seed, "private", client))
+    state = _state(own.client)
+    return {name: state[name].detach().clone() for name in sorted(network.private) if name in state}
 
 
 def _state(model: nn.Module) -> Mapping[str, Tensor]:

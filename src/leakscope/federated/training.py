@@ -15,6 +15,7 @@ from torch import nn
 from leakscope.client import ClientStep, harden
 from leakscope.defence import Defence
 from leakscope.errors import UsageError
+from leakscope.federated.evaluation import evaluate
 from leakscope.federated.memory import ClientMemory, start_memories
 from leakscope.federated.rounds import (
     Meter,
@@ -33,7 +34,6 @@ from leakscope.tasks import Classification, Task
 from leakscope.types import Batch, LocalTraining, Loss
 
 MOMENTUM = 0.9
-EVALUATION_CHUNK = 512
 # Of steps with and without a defence, for the ratio of their times.
 TIMED_PAIRS = 11
 # Of a client that shares its change and is told no more: passes over a round's examples in so many steps.
@@ -121,7 +121,7 @@ def measure_utility(
         done = _train(student, train, plan=plan, meter=meter, memories=memories)
         # Without anything private all clients have the same network.
         own = memories if network.private else memories[:1]
-        accuracy, final_loss = _evaluate(student, test, loss=loss, task=task or Classification(), memories=own)
+        accuracy, final_loss = evaluate(student, test, loss=loss, task=task or Classification(), memories=own)
     ratio = _compare_steps(model, train, defence=defence, plan=plan, loss=loss, task=task) if timed else None
     return Utility(
         accuracy=accuracy,
@@ -210,20 +210,3 @@ def _train(model: nn.Module, train: Batch, *, plan: _Plan, meter: Meter, memorie
             return turn
         refresh_statistics(model, batches, memories)
     return plan.rounds
-
-
-@torch.no_grad()
-def _evaluate(
-    model: nn.Module, test: Batch, *, loss: Loss, task: Task, memories: Sequence[ClientMemory]
-) -> tuple[float, float]:
-    """Return the share of right answers and the mean loss in eval mode, each the mean over the clients' networks."""
-    model.eval()
-    hits, total = 0, 0.0
-    for memory in memories:
-        memory.enter(model)
-        parts = zip(test.inputs.split(EVALUATION_CHUNK), test.targets.split(EVALUATION_CHUNK), strict=True)
-        for inputs, targets in parts:
-            output = task.check_output(model(inputs))
-            hits += task.count_correct(output, targets)
-            total += float(loss(output, targets)) * len(inputs)
-    return hits / (len(memories) * len(test)), total / (len(memories) * len(test))
