@@ -134,5 +134,5 @@ def test_named_sets_are_the_beginning_of_the_stream(style: str) -> None:
 
 
 def test_an_unknown_style_is_named() -> None:
-    with pytest.raises(UsageError, match="unknown style of words 'plian'. Did you mean 'plain'"):
+    with pytest.raises(UsageError, match=r"unknown style of words 'plian'. Did you mean 'plain'"):
         RenderedWords("plian")

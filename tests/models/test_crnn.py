@@ -45,7 +45,9 @@ def test_the_layers_are_the_published_ones() -> None:
     assert model.get_submodule("fc").in_features == 512
 
 
-@pytest.mark.parametrize(("name", "least", "most"), [("crnn", 8_700_000, 8_750_000), ("crnn-small", 250_000, 1_000_000)])
+@pytest.mark.parametrize(
+    ("name", "least", "most"), [("crnn", 8_700_000, 8_750_000), ("crnn-small", 250_000, 1_000_000)]
+)
 def test_sizes(name: str, least: int, most: int) -> None:
     assert least < sum(value.numel() for value in build(name).parameters()) < most
 

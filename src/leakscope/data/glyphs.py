@@ -1,7 +1,7 @@
 """Characters and words as ink, in typefaces made from the fonts that Pillow carries inside.
 
-Fonts of the machine would make other pictures on every machine. What Pillow carries is a scalable sans-serif and a small
-typewriter bitmap; weights, slabs and scaling make seven typefaces of them.
+Fonts of the machine would make other pictures on every machine. What Pillow carries is a scalable sans-serif and a
+small typewriter bitmap; weights, slabs and scaling make seven typefaces of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Folders of words cut from photographs: pictures and a table labels.csv of file name and text, as IIIT 5K-Words has them.
+"""Words cut from photographs: a folder of pictures with a table labels.csv of file name and text, as IIIT 5K-Words.
 
 Which words count is as in the tests of FedBoosting: letters and digits only, in either case; 3 to 25 of them, no more
 than a quarter of the width that the picture has at height 32, which must be 100 at least.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +37,8 @@ def holds_words(folder: Path) -> bool:
     return (folder / LABELS).is_file()
 
 
-def open_labelled(
-    folder: Path, split: str, *, size: PictureSize | None = None, least_width: int = WIDTH
-) -> Source:
-    """The words of a folder that count, all of them for testing; squeezed or stretched to 32×100 unless `size` is given.
+def open_labelled(folder: Path, split: str, *, size: PictureSize | None = None, least_width: int = WIDTH) -> Source:
+    """The words of a folder that count, all for testing; squeezed or stretched to 32×100 unless `size` is given.
 
     `least_width` is the width at height 32 below which a word does not count.
     """
@@ -80,7 +79,7 @@ def _fits(file: Path, text: str, least_width: int) -> bool:
     """Whether a text has enough columns at height 32; a text that no alignment spells has not."""
     height, width = read_size(file)
     scaled = width * HEIGHT // height
-    repeats = sum(one == other for one, other in zip(text, text[1:], strict=False))
+    repeats = sum(one == other for one, other in pairwise(text))
     return scaled >= least_width and len(text) + repeats <= _LONGEST and len(text) <= scaled // COLUMNS_PER_STEP
 
 

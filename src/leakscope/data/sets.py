@@ -49,7 +49,6 @@ _NPZ = "put {name}.npz (uint8 arrays x_train, y_train, x_test, y_test) into the 
 _UNDER = "into the folder named by LEAKSCOPE_DATA or root="
 
 
-
 def _of_words(name: str, description: str, **facts: Any) -> SetInfo:
     return SetInfo(
         name, description, num_classes=CLASSES, channels=3, image_size=(HEIGHT, WIDTH), task=CTCText(), **facts

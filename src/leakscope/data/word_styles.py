@@ -1,8 +1,8 @@
 """Two ways to make a picture of a word, 32×100 in colour: on paper, and as found in a photograph of a street.
 
-`plain` stands for Synth90K (Jaderberg et al., 2014): grey text on grey paper, upright or slanted, clean. `scene` stands
-for SynthText (Gupta et al., 2016): text of any colour in perspective on pieces of photographs, with shadows, uneven light,
-blur and noise. All choices of a picture come from one row of numbers in [0, 1).
+`plain` stands for Synth90K (Jaderberg et al., 2014): grey text on grey paper, upright or slanted, clean. `scene`
+stands for SynthText (Gupta et al., 2016): text of any colour in perspective on pieces of photographs, with shadows,
+uneven light, blur and noise. All choices of a picture come from one row of numbers in [0, 1).
 """
 
 from __future__ import annotations

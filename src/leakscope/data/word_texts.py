@@ -1,6 +1,6 @@
 """What words say: characters as classes, and texts drawn by number so that those for testing never occur in training.
 
-Class 0 is the blank of connectionist temporal classification, 1 … 10 are the digits, 11 … 36 the letters of either case.
+Class 0 is the blank of connectionist temporal classification, 1 … 10 are digits, 11 … 36 the letters of either case.
 """
 
 from __future__ import annotations

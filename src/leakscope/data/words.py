@@ -113,4 +113,3 @@ def open_rendered(style: str, split: str) -> Source:
     words = RenderedWords(style, held_out=split == "test")
     everything = range(SPLIT_SIZES[split])
     return Source(words.targets(everything), lambda chosen: as_inputs(words.pictures(chosen)))
-

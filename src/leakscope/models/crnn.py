@@ -1,11 +1,13 @@
 """Recognisers of words: convolutions make a sequence of columns, recurrent layers read it, scores [T, n, classes].
 
-Shi, Bai, Yao, "An End-to-End Trainable Neural Network for Image-based Sequence Recognition", TPAMI 2017, with the widths,
-paddings and the order of ReLU before batch normalisation of Ren et al., "FedBoosting", 2020. For pictures of height 32
-and any width w there are w // 4 steps: 25 at 32×100.
+Shi, Bai, Yao, "An End-to-End Trainable Neural Network for Image-based Sequence Recognition", TPAMI 2017, with the
+widths, paddings and the order of ReLU before batch normalisation of Ren et al., "FedBoosting", 2020. For pictures of
+height 32 and any width w there are w // 4 steps: 25 at 32×100.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from torch import Generator, Tensor, nn
 
@@ -22,7 +24,7 @@ def crnn(plan: NetworkPlan) -> nn.Sequential:
     """The published recogniser: 8,725,413 parameters for 36 characters and the blank at 3×32×100."""
     widths = (plan.in_channels, 64, 128, 256, 256, 512, 512)
     layers: Layers = []
-    for number, (before, after) in enumerate(zip(widths, widths[1:], strict=False), start=1):
+    for number, (before, after) in enumerate(pairwise(widths), start=1):
         layers += [(f"conv{number}", nn.Conv2d(before, after, 3, padding=1)), (f"act{number}", plan.activation())]
         if number in (3, 5):
             layers.append((f"norm{number}", nn.BatchNorm2d(after)))

@@ -1,11 +1,11 @@
 """The loss of connectionist temporal classification, in plain tensor operations.
 
-Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification, ICML 2006. With the text spelled as states
+Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification, ICML 2006. With a text spelled as states
 blank, s₁, blank, s₂, …, blank, the probability of all alignments that have reached state s by step t follows from
 
     α_t(s) = p_t(s) · (α_{t−1}(s) + α_{t−1}(s−1) + [s may be reached from s−2] α_{t−1}(s−2)),
 
-computed in logarithms. The kernels of PyTorch for the same sum have no second derivative, which gradient matching needs.
+computed in logarithms. PyTorch's kernels for the same sum have no second derivative, which gradient matching needs.
 """
 
 from __future__ import annotations
