@@ -16,7 +16,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -40,6 +40,7 @@ STYLES = ("plain", "scene")
 TASK = CTCText()
 # Words that are rendered together, while the chunk before is trained on.
 CHUNK = 2_048
+CHECKPOINT = "checkpoint.safetensors"
 CHECKPOINT_SECONDS = 120
 TESTED_ON_THE_WAY = 500
 
@@ -58,11 +59,12 @@ def build_network(name: str, *, seed: int) -> nn.Module:
     return ls.models.build(name, num_classes=CLASSES, image_size=(32, 100), normalise=((0.5,), (0.5,)), seed=seed)
 
 
-def render(number: int) -> tuple[np.ndarray, Tensor]:
-    """Words of one chunk, of both styles in turn; a function of its number alone."""
+def render(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures and targets of one chunk, half of it of each style; a function of its number alone."""
     half = range(number * CHUNK // 2, (number + 1) * CHUNK // 2)
     sources = [RenderedWords(style) for style in STYLES]
-    return np.concatenate([one.pictures(half) for one in sources]), torch.cat([one.targets(half) for one in sources])
+    pictures, targets = zip(*((one.pictures(half), one.targets(half).numpy()) for one in sources), strict=True)
+    return np.concatenate(pictures), np.concatenate(targets)
 
 
 def serve(link: Connection) -> None:
@@ -83,10 +85,10 @@ def minibatches(first: int, steps: int, *, batch_size: int) -> Iterator[tuple[Te
     for chunk in range(first // per_chunk, -(-steps // per_chunk)):
         pictures, targets = link.recv()
         link.send(chunk + 1)
-        order = torch.randperm(CHUNK, generator=generator(0, "order", chunk))
+        order = torch.randperm(CHUNK, generator=generator(0, "order", chunk)).numpy()
         for step in range(max(first, chunk * per_chunk), min(steps, (chunk + 1) * per_chunk)):
             rows = order[step % per_chunk * batch_size :][:batch_size]
-            yield as_inputs(pictures[rows.numpy()]), targets[rows]
+            yield as_inputs(pictures[rows]), torch.from_numpy(targets[rows])
     link.close()
 
 
@@ -101,38 +103,48 @@ def rate_at(step: int, steps: int, *, highest: float) -> float:
 def train(model: nn.Module, told: argparse.Namespace, folder: Path) -> Progress:
     """Train to the end, from the last checkpoint where there is one."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=told.lr, weight_decay=1e-4)
-    steps = told.words // told.batch_size
-    progress = _restore(model, optimiser, folder)
-    tests = [RenderedWords(style, held_out=True).batch(range(TESTED_ON_THE_WAY)) for style in STYLES]
+    steps, settings = told.words // told.batch_size, _settings(told)
+    progress = _restore(model, optimiser, folder, settings)
+    tests = {style: RenderedWords(style, held_out=True).batch(range(TESTED_ON_THE_WAY)) for style in STYLES}
     began, saved, losses = time.perf_counter() - progress.seconds, time.perf_counter(), list[float]()
     model.train()
     for inputs, targets in minibatches(progress.step, steps, batch_size=told.batch_size):
-        for group in optimiser.param_groups:
-            group["lr"] = rate_at(progress.step, steps, highest=told.lr)
-        optimiser.zero_grad(set_to_none=True)
-        loss = TASK.loss(model(inputs), targets)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-        optimiser.step()
+        rate = rate_at(progress.step, steps, highest=told.lr)
+        losses.append(train_step(model, optimiser, inputs, targets, rate=rate))
         progress.step += 1
-        losses.append(loss.item())
-        last = progress.step == steps
-        if last or time.perf_counter() - saved > told.every:
+        if progress.step == steps or time.perf_counter() - saved > told.every:
             progress.seconds = time.perf_counter() - began
-            accuracies = {
-                f"held-out {style}": read_share(model, test) for style, test in zip(STYLES, tests, strict=True)
-            }
             row = {
                 "seconds": progress.seconds,
                 "words": progress.step * told.batch_size,
                 "loss": float(np.mean(losses)),
             }
-            progress.curve.append(row | accuracies)
-            print(_line(progress.curve[-1]), flush=True)
-            _save(model, optimiser, progress, folder)
+            row |= {f"held-out {style}": read_share(model, test) for style, test in tests.items()}
+            progress.curve.append(row)
+            print(_line(row), flush=True)
+            _save(model, optimiser, progress, folder, settings)
             saved, losses = time.perf_counter(), []
             model.train()
     return progress
+
+
+def train_step(
+    model: nn.Module, optimiser: torch.optim.Optimizer, inputs: Tensor, targets: Tensor, *, rate: float
+) -> float:
+    """One step at this rate; the loss before it."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+    optimiser.zero_grad(set_to_none=True)
+    loss = TASK.loss(model(inputs), targets)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+    optimiser.step()
+    return loss.item()
+
+
+def _settings(told: argparse.Namespace) -> dict[str, float]:
+    """What a checkpoint must have been written with to be continued."""
+    return {name: vars(told)[name] for name in ("words", "batch_size", "lr", "seed")}
 
 
 @torch.no_grad()
@@ -148,26 +160,31 @@ def _line(row: dict[str, float]) -> str:
     return f"{row['seconds'] / 60:5.1f} min {row['words']:8,.0f} words  loss {row['loss']:.3f}  {shares}"
 
 
-def _save(model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, folder: Path) -> None:
+def _save(
+    model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, folder: Path, settings: dict[str, float]
+) -> None:
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         tensors |= {f"optimiser.{key}.{name}": value for key, value in optimiser.state[parameter].items()}
-    told = json.dumps({"step": progress.step, "seconds": progress.seconds, "curve": progress.curve})
-    write_atomic(folder / "checkpoint.safetensors", save(tensors, metadata={"progress": told}))
+    told = {"progress": json.dumps(asdict(progress)), "settings": json.dumps(settings)}
+    write_atomic(folder / CHECKPOINT, save(tensors, metadata=told))
     write_atomic(folder / "crnn-small.safetensors", save(model.state_dict()))
 
 
-def _restore(model: nn.Module, optimiser: torch.optim.Optimizer, folder: Path) -> Progress:
-    path = folder / "checkpoint.safetensors"
+def _restore(model: nn.Module, optimiser: torch.optim.Optimizer, folder: Path, settings: dict[str, float]) -> Progress:
+    path = folder / CHECKPOINT
     if not path.is_file():
         return Progress()
+    with safe_open(path, "pt") as file:
+        told = file.metadata()
+    if json.loads(told["settings"]) != settings:
+        raise SystemExit(f"{path} is of a training with {told['settings']}, not {settings}; choose another --out")
     tensors = load_file(path)
     model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
     for name, parameter in model.named_parameters():
         for key in ("step", "exp_avg", "exp_avg_sq"):
             optimiser.state[parameter][key] = tensors[f"optimiser.{key}.{name}"]
-    with safe_open(path, "pt") as file:
-        found = Progress(**json.loads(file.metadata()["progress"]))
+    found = Progress(**json.loads(told["progress"]))
     print(f"continues at step {found.step:,}", flush=True)
     return found
 
@@ -204,6 +221,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the network's first weights")
     parser.add_argument("--every", type=float, default=CHECKPOINT_SECONDS, help="seconds between checkpoints")
     told = parser.parse_args()
+    if CHUNK % told.batch_size:
+        parser.error(f"--batch-size must divide {CHUNK}, got {told.batch_size}")
     torch.set_num_threads(told.threads)
     model = build_network("crnn-small", seed=told.seed)
     print(f"crnn-small, {sum(value.numel() for value in model.parameters()):,} parameters", flush=True)
