@@ -147,7 +147,7 @@ class Passes:
         """The examples at `chosen` as the network gets them."""
         whole, rows = self._batch, list(chosen)
         # The batch itself where it is all of it: indexing would change its layout in memory.
-        full = rows == list(range(len(whole)))
+        full = len(rows) == len(whole) and rows == list(range(len(whole)))
         mine = whole if full else Batch(whole.inputs[rows], whole.targets[rows], whole.bounds)
         if hook is None:
             return mine
