@@ -243,7 +243,7 @@ def test_a_side_that_patches_do_not_divide_is_padded() -> None:
     assert models.build("vit", image_size=36).get_parameter("tokens.positions").shape == (1, 82, 64)
 
 
-@pytest.mark.parametrize("name", [name for name in SMALL if name not in ("resnet18",)])
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name not in ("resnet18",)])
 @pytest.mark.parametrize("size", [(32, 44), (45, 32)])
 def test_every_network_takes_pictures_that_are_not_square(name: str, size: tuple[int, int]) -> None:
     model = models.build(name, num_classes=4, in_channels=1, image_size=size)
