@@ -25,17 +25,18 @@ TEXTS = torch.tensor([[3, 1, 0], [2, 2, 4]])
 
 
 def small_recogniser() -> nn.Module:
-    """Reads pictures of 1×8×16 in eight steps."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        layers = [
-            ("conv", nn.Conv2d(1, 8, 3, stride=(2, 2), padding=1)),
-            ("act", nn.Sigmoid()),
-            ("columns", ColumnSequence()),
-            ("rnn", SequenceReader(32, 16, layers=1)),
-            ("fc", nn.Linear(32, 5)),
-        ]
-        return nn.Sequential(OrderedDict(layers)).double()
+    """Reads pictures of 1×8×16 in eight steps; weights as large as DLG's, which tell more of the pictures."""
+    layers = [
+        ("conv", nn.Conv2d(1, 12, 3, stride=(2, 2), padding=1)),
+        ("act", nn.Sigmoid()),
+        ("columns", ColumnSequence()),
+        ("rnn", SequenceReader(48, 24, layers=1)),
+        ("fc", nn.Linear(48, 5)),
+    ]
+    model, rng = nn.Sequential(OrderedDict(layers)).double(), torch.Generator().manual_seed(0)
+    for value in model.parameters():
+        nn.init.uniform_(value, -0.5, 0.5, generator=rng)
+    return model
 
 
 def pictures(count: int) -> Batch:
@@ -44,12 +45,12 @@ def pictures(count: int) -> Batch:
 
 
 def test_a_picture_comes_back_from_the_gradient_of_a_recogniser() -> None:
-    attack = get_attack("adam-l2", steps=250)
+    attack = get_attack("idlg", steps=15, retries=0)
     result = audit(small_recogniser(), pictures(1), attack, task=TASK, scenario="B", prior_alone=False)
     assert result.status is Status.OK
-    assert float(result.scores.psnr.min()) > float(result.baseline_psnr.max()) + 6
+    assert float(result.scores.psnr.min()) > float(result.baseline_psnr.max()) + 20
     assert result.scores.label_correct.tolist() == [True]
-    assert result.fits[0].explained > 0.99
+    assert any("plain double backward" in note for note in result.notes)
 
 
 def test_several_texts_and_local_steps_are_replayed_at_the_truth() -> None:
