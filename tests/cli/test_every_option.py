@@ -56,6 +56,15 @@ _USUAL: dict[str, dict[str, str]] = {
         "--no-noise": "",
         "--out": "out",
     },
+    "train": {
+        "--data": "digits",
+        "--model": "mlp",
+        "--examples": "8",
+        "--test-examples": "4",
+        "--clients": "2",
+        "--rounds": "1",
+        "--out": "out",
+    },
     "prior train": {"--data": "digits", "--limit": "4", "--epochs": "1", "--out": "new.safetensors"},
     "prior show": {"prior": "p.safetensors", "--out": "out"},
 }

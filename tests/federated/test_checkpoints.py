@@ -11,7 +11,7 @@ import torch
 from leakscope.defences.key_lock import key_lock
 from leakscope.defences.top_k import top_k
 from leakscope.errors import BadInputError, RoundFailedError, UsageError
-from leakscope.federated import FedBoosting, ServerOptimiser, train_federated
+from leakscope.federated import FedBoosting, Poison, ServerOptimiser, train_federated
 from leakscope.types import LocalTraining
 from small_federation import blobs, clients, experiment, network, same_bytes
 
@@ -114,7 +114,6 @@ OTHERS = {
     "local": {"local": LocalTraining(lr=0.1, epochs=2, batch_size=10)},
     "strategy": {"strategy": FedBoosting()},
     "defence": {"defence": top_k(0.5)},
-    "loss": {"loss": lambda scores, targets: torch.nn.functional.cross_entropy(scores, targets) * 2},
 }
 
 
@@ -125,6 +124,21 @@ def test_a_folder_with_another_training_is_refused(name, tmp_path):
         train_federated(network(), clients(), TEST, experiment(rounds=1, **OTHERS[name]), directory=tmp_path)
 
 
+def scaled(factor):
+    def loss(scores, targets):
+        return factor * torch.nn.functional.cross_entropy(scores, targets)
+
+    return loss
+
+
+def test_a_loss_that_was_edited_in_place_is_another_training(tmp_path):
+    """Both have one name; only what a client sends under them differs."""
+    train_federated(network(), clients(), TEST, experiment(rounds=1, loss=scaled(1.0)), directory=tmp_path)
+    train_federated(network(), clients(), TEST, experiment(rounds=1, loss=scaled(1.0)), directory=tmp_path)
+    with pytest.raises(UsageError, match="holds another training"):
+        train_federated(network(), clients(), TEST, experiment(rounds=1, loss=scaled(2.0)), directory=tmp_path)
+
+
 def test_other_weights_data_or_poison_are_another_training(tmp_path):
     train_federated(network(), clients(), TEST, experiment(rounds=1), directory=tmp_path)
     for model, members, test in (
@@ -132,6 +146,7 @@ def test_other_weights_data_or_poison_are_another_training(tmp_path):
         (network(), clients(examples=41), TEST),
         (network(), clients(), blobs(30, seed=98)),
         (network(), clients(2), TEST),
+        (network(), clients(poison={1: Poison(factor=-1.0)}), TEST),
     ):
         with pytest.raises(UsageError, match="holds another training"):
             train_federated(model, members, test, experiment(rounds=1), directory=tmp_path)

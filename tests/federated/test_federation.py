@@ -172,6 +172,31 @@ class _Told:
         self.train_loss = train_loss
 
 
+def test_gradients_are_validated_one_step_downhill():
+    members, start = clients(2), network()
+    options = {"rounds": 1, "local": None, "strategy": FedBoosting(), "server": ServerOptimiser(lr=0.5)}
+    found = train_federated(start, members, TEST, experiment(**options))
+    model = network()
+    functional.cross_entropy(model(members[0].train.inputs), members[0].train.targets).backward()
+    torch.optim.SGD(model.parameters(), lr=0.5).step()
+    assert found.rounds[0].validation is not None
+    assert found.rounds[0].validation[0][1] == pytest.approx(loss_on(model, members[1].held_out), abs=1e-5)
+    # There is no local model yet: the loss is that of the model received.
+    assert found.rounds[0].train_losses[0] == pytest.approx(loss_on(start, members[0].train), abs=1e-6)
+
+
+def test_a_poisoned_client_validates_with_its_poisoned_data():
+    poison = {1: Poison(flip_labels=3)}
+    members, start = clients(2, poison=poison), network()
+    found = train_federated(start, members, TEST, experiment(rounds=1, strategy=FedBoosting()))
+    honest = train_federated(start, clients(1), TEST, experiment(rounds=1)).model
+    held_out = members[1].held_out
+    assert held_out is not None
+    flipped = replace(held_out, targets=2 - held_out.targets)
+    assert found.rounds[0].validation is not None
+    assert found.rounds[0].validation[0][1] == pytest.approx(loss_on(honest, flipped), abs=1e-5)
+
+
 def test_mixing_validates_nine_tenths_of_a_client_and_its_share_of_the_others():
     members, start = clients(), network()
     plain = train_federated(start, members, TEST, experiment(rounds=1, strategy=FedBoosting()))

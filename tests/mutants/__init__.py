@@ -6,6 +6,7 @@ from mutants import (
     attacks,
     clients,
     compression,
+    federated,
     hardening,
     matching,
     measures,
@@ -17,6 +18,19 @@ from mutants import (
 )
 from mutants.mutant import Mutant as Mutant
 
-_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts, text)
+_PARTS = (
+    attacks,
+    matching,
+    clients,
+    transforms,
+    compression,
+    privacy,
+    hardening,
+    measures,
+    utility,
+    federated,
+    verdicts,
+    text,
+)
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

@@ -21,6 +21,7 @@ from leakscope.cli.profile import profile
 from leakscope.cli.report import report
 from leakscope.cli.search import search
 from leakscope.cli.terminal import OutputError, echo, safe_streams
+from leakscope.cli.train import train
 from leakscope.errors import LeakscopeError, UsageError
 from leakscope.text import printable, printable_lines
 from leakscope.version import __version__
@@ -48,6 +49,7 @@ app.command()(compare)
 app.command("list")(list_names)
 app.command()(profile)
 app.command()(search)
+app.command()(train)
 app.command()(report)
 app.add_typer(prior)
 app.command()(doctor)

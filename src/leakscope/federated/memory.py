@@ -81,14 +81,10 @@ def start_memories(
 
     `model` is the network before the defence, `network` what the defence made of it.
     """
-    return [
-        ClientMemory(
-            private=draw_private(model, network, defence=defence, client=client, seed=seed), lr=lr, momentum=momentum
-        )
-        if network.private
-        else ClientMemory()
-        for client in range(clients)
-    ]
+    if not network.private:
+        return [ClientMemory() for _ in range(clients)]
+    drawn = (draw_private(model, network, defence=defence, client=client, seed=seed) for client in range(clients))
+    return [ClientMemory(private=private, lr=lr, momentum=momentum) for private in drawn]
 
 
 def draw_private(

@@ -99,19 +99,25 @@ def _data(summary: Summary) -> Markup | None:
 
 
 def _fill(context: Mapping[str, Any], *, gallery: Gallery | None) -> str:
-    style, script = _asset("report.css"), _asset("report.js")
+    return fill_page("report.html.j2", {**context, "gallery": gallery}, script="report.js")
+
+
+def fill_page(template: str, context: Mapping[str, Any], *, script: str | None = None) -> str:
+    """A page that loads nothing and runs nothing but `script`, one of our own files."""
+    style, code = _asset("report.css"), None if script is None else _asset(script)
     policy = "; ".join(
         [
             "default-src 'none'",
             "img-src data:",
             f"style-src '{_digest(style)}'",
-            f"script-src '{_digest(script)}'",
+            *([] if code is None else [f"script-src '{_digest(code)}'"]),
             "base-uri 'none'",
             "form-action 'none'",
         ]
     )
-    page = _environment().get_template("report.html.j2")
-    text = page.render(context, gallery=gallery, style=Markup(style), script=Markup(script), policy=policy)
+    page = _environment().get_template(template)
+    inline = None if code is None else Markup(code)
+    text = page.render(context, style=Markup(style), script=inline, policy=policy)
     # JSON may smuggle in half a character, which no file can hold.
     return text.encode("utf-8", "replace").decode("utf-8")
 
