@@ -40,7 +40,7 @@ CLIENT_SEED = 1
 
 
 @dataclass(frozen=True)
-class Setting:
+class TextSetting:
     """One training."""
 
     strategy: str
@@ -54,10 +54,10 @@ class Setting:
         return f"{self.strategy.replace(', ', '-').replace(' ', '-')}-b{self.batch_size}-e{self.epochs}-s{self.seed}"
 
 
-def settings(told: argparse.Namespace) -> Iterator[Setting]:
+def settings(told: argparse.Namespace) -> Iterator[TextSetting]:
     """All trainings, the strategies of one batch size and number of epochs beside each other."""
     for seed, size, epochs in product(told.seeds, told.batch_sizes, told.epochs):
-        yield from (Setting(strategy, size, epochs, seed) for strategy in (*STRATEGIES, CENTRAL))
+        yield from (TextSetting(strategy, size, epochs, seed) for strategy in (*STRATEGIES, CENTRAL))
 
 
 def make_clients(words: int) -> list[Client]:
@@ -74,7 +74,7 @@ def test_words(count: int) -> dict[str, Batch]:
 
 
 def run(
-    setting: Setting, model: nn.Module, clients: list[Client], tests: dict[str, Batch], told: argparse.Namespace
+    setting: TextSetting, model: nn.Module, clients: list[Client], tests: dict[str, Batch], told: argparse.Namespace
 ) -> dict[str, object]:
     """Train, or continue, and measure what was learnt of each style."""
     local = LocalTraining(told.lr, epochs=setting.epochs, batch_size=setting.batch_size, optimiser="adam", shuffle=True)
@@ -100,7 +100,7 @@ def run(
     }
 
 
-def show(setting: Setting, record: RoundRecord) -> None:
+def show(setting: TextSetting, record: RoundRecord) -> None:
     """One line a round."""
     weights = " ".join(f"{weight:.2f}" for weight in record.weights.values())
     print(
