@@ -73,7 +73,7 @@ class Task(ABC):
 
     def draw_targets(self, count: int, outputs: int, rng: Generator) -> Tensor:
         """Made-up targets, to tell what a run would cost without looking at private ones; by default labels [n]."""
-        return torch.randint(max(2, outputs), (count,), generator=rng)
+        return torch.randint(outputs, (count,), generator=rng)
 
     def doubts(self, outputs: int) -> tuple[str, ...]:
         """What follows from this task being declared incompletely, as notes; by default nothing."""
