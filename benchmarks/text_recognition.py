@@ -121,8 +121,9 @@ def train(model: nn.Module, told: argparse.Namespace, folder: Path) -> Progress:
             }
             row |= {f"held-out {style}": read_share(model, test) for style, test in tests.items()}
             progress.curve.append(row)
-            print(_line(row), flush=True)
+            # A line that was printed is safe.
             _save(model, optimiser, progress, folder, settings)
+            print(_line(row), flush=True)
             saved, losses = time.perf_counter(), []
             model.train()
     return progress
