@@ -149,8 +149,9 @@ def test_batch_statistics_are_the_clients_mean():
     assert torch.equal(state_of(frozen.model)["1.running_mean"], state_of(start)["1.running_mean"])
 
 
-def test_cross_validation_is_the_loss_of_each_clients_model_on_the_others_held_out_examples():
-    members, start = clients(), network()
+@pytest.mark.parametrize("norm", [False, True])
+def test_cross_validation_is_the_loss_of_each_clients_model_on_the_others_held_out_examples(norm):
+    members, start = clients(), network(norm=norm)
     found = train_federated(start, members, TEST, experiment(rounds=1, strategy=FedBoosting()))
     alone = [train_federated(start, [replace(member)], TEST, experiment(rounds=1)).model for member in members]
     expected = [[loss_on(model, judge.held_out) for judge in members] for model in alone]

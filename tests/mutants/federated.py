@@ -90,6 +90,13 @@ MUTANTS = (
         _ROUNDS,
     ),
     Mutant(
+        "models are validated with the old statistics",
+        "federated/validation.py",
+        "_ValidatedModel(update, replies[place].buffers, replies[place].bytes_sent)",
+        "_ValidatedModel(update, {}, replies[place].bytes_sent)",
+        _ROUNDS,
+    ),
+    Mutant(
         "the matrix is turned",
         "federated/validation.py",
         "[[column[place] for column in judges] for place in kept]",
@@ -113,8 +120,8 @@ MUTANTS = (
     Mutant(
         "a client receives its own model again",
         "federated/validation.py",
-        "if mixing is not None or owner != number",
-        "if mixing is not None or owner is not None",
+        "if is_mixed or owner != number",
+        "if is_mixed or owner is not None",
         _ROUNDS,
     ),
     Mutant(

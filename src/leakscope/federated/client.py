@@ -125,7 +125,6 @@ class Client:
             task=experiment.task,
             held_back=self.memory.held_back,
         )
-        self._remember(run, experiment)
         update = run.update
         if isinstance(update, SharedUpdate):
             update = update if self.poison is None else self.poison.spoil_update(update)
@@ -137,6 +136,8 @@ class Client:
         sent = update
         if isinstance(update, SharedUpdate):
             sent = experiment.aggregator.send(update, client=self.number, round=round)
+        # Last: a client that fails on the way must not have learnt from a round that it takes no part in.
+        self._remember(run, experiment)
         return Reply(
             client=self.number,
             round=round,
@@ -206,10 +207,12 @@ def _refresh_statistics(network: nn.Module, batch: Batch, run: ClientRun) -> dic
 def _last_pass(order: Sequence[tuple[int, ...]], examples: int) -> list[tuple[int, ...]]:
     """The last steps that together saw as many examples as there are."""
     found: list[tuple[int, ...]] = []
+    seen = 0
     for positions in reversed(order):
-        if sum(map(len, found)) >= examples:
+        if seen >= examples:
             break
         found.append(positions)
+        seen += len(positions)
     return found[::-1]
 
 

@@ -46,14 +46,16 @@ class Server:
         drawn = torch.randperm(len(ordered), generator=generator(self.experiment.seed, "select", round))
         return sorted(ordered[place] for place in drawn[: self.experiment.count_selected(len(ordered))].tolist())
 
-    def preview(self, update: SharedUpdate) -> Hardened:
-        """The network as one client's update alone would make it: W + Δ, or W − rate · gradient."""
+    @torch.no_grad()
+    def preview(self, update: SharedUpdate, buffers: Tensors) -> Hardened:
+        """The network as one client's reply alone would make it: W + Δ, or W − rate · gradient, and its buffers."""
         network = copy_network(self.model)
-        parameters = dict(network.named_parameters())
+        parameters, statistics = dict(network.named_parameters()), dict(network.named_buffers())
         rate = 1.0 if update.kind == "delta" else -self.experiment.server.lr
-        with torch.no_grad():
-            for name, value in update.tensors.items():
-                parameters[name].add_(rate * value.to(parameters[name]))
+        for name, value in update.tensors.items():
+            parameters[name].add_(rate * value.to(parameters[name]))
+        for name, value in buffers.items():
+            statistics[name].copy_(value)
         return replace(self.network, client=network)
 
     @torch.no_grad()

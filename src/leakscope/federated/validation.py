@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakscope import wire
 from leakscope.errors import RoundFailedError, UsageError
-from leakscope.federated.client import Client, Reply
+from leakscope.federated.aggregation import average_tensors
+from leakscope.federated.client import Client, Reply, count_bytes
 from leakscope.federated.faults import Failure
 from leakscope.federated.server import Server
-from leakscope.types import SealedUpdate, SharedUpdate
+from leakscope.types import SealedUpdate, SharedUpdate, Tensors
 
 # Of one loss that a validator sends back.
 _LOSS_BYTES = 8
@@ -47,17 +47,18 @@ def cross_validate(
     A client that fails at it does not count in this round at all; nor does one whose held-out examples give no model a
     finite loss, or whose model has a loss that is not finite where others' are.
     """
-    mixing = server.experiment.strategy.mixing
-    updates = [_validated_update(server, replies, place, mixing=mixing) for place in range(len(replies))]
+    models = [_validated_model(server, replies, place) for place in range(len(replies))]
     columns, failures = dict[int, list[float]](), list[Failure]()
     for client in _find_validators(server, clients, replies):
-        found = _try_models(server, client, updates, round=round)
+        found = _try_models(server, client, models, round=round)
         if isinstance(found, Failure):
             failures.append(found)
         else:
             columns[client.number] = found
-    sizes = {reply.client: _size(reply, update, mixing=mixing) for reply, update in zip(replies, updates, strict=True)}
-    down = sum(size for number in columns for owner, size in sizes.items() if mixing is not None or owner != number)
+    # Who holds its own model already need not receive it, unless it comes back mixed with the others'.
+    is_mixed = server.experiment.strategy.mixing is not None
+    sizes = {reply.client: model.size for reply, model in zip(replies, models, strict=True)}
+    down = sum(size for number in columns for owner, size in sizes.items() if is_mixed or owner != number)
     failures += _find_unsound(columns, replies)
     out = {failure.client for failure in failures}
     kept = [place for place, reply in enumerate(replies) if reply.client not in out]
@@ -86,10 +87,13 @@ def _find_validators(server: Server, clients: Sequence[Client], replies: Sequenc
 
 
 def _try_models(
-    server: Server, client: Client, updates: Sequence[SharedUpdate], *, round: int
+    server: Server, client: Client, models: Sequence[_ValidatedModel], *, round: int
 ) -> list[float] | Failure:
     try:
-        return [client.validate(server.preview(update), server.experiment, round=round) for update in updates]
+        return [
+            client.validate(server.preview(model.update, model.buffers), server.experiment, round=round)
+            for model in models
+        ]
     except Exception as error:
         return Failure.of(client.number, error)
 
@@ -105,17 +109,24 @@ def _find_unsound(columns: Mapping[int, Sequence[float]], replies: Sequence[Repl
     return failures
 
 
-def _validated_update(server: Server, replies: Sequence[Reply], place: int, *, mixing: float | None) -> SharedUpdate:
-    """The update of one reply as the others see it: its own, or mixed with theirs."""
-    others = len(replies) - 1
+@dataclass(frozen=True)
+class _ValidatedModel:
+    """One reply's model as the others see it: its own, or mixed with theirs; and its size on the wire."""
+
+    update: SharedUpdate
+    buffers: Tensors
+    size: int
+
+
+def _validated_model(server: Server, replies: Sequence[Reply], place: int) -> _ValidatedModel:
+    mixing, others = server.experiment.strategy.mixing, len(replies) - 1
     own = 1.0 if mixing is None or not others else mixing
     rest = 0.0 if not others else (1.0 - own) / others
     weights = [own if other == place else rest for other in range(len(replies))]
-    return server.experiment.aggregator.combine(replies, weights)
-
-
-def _size(reply: Reply, update: SharedUpdate, *, mixing: float | None) -> int:
-    # A sealed update stays as long as it was; open ones are sent as they are, or as what they were mixed to.
-    if isinstance(reply.update, SealedUpdate):
-        return len(reply.update.payload)
-    return len(wire.encode(reply.update.tensors if mixing is None else update.tensors))
+    update = server.experiment.aggregator.combine(replies, weights)
+    if mixing is None:
+        return _ValidatedModel(update, replies[place].buffers, replies[place].bytes_sent)
+    buffers = average_tensors([reply.buffers for reply in replies], weights)
+    # A sealed update stays as long as it was, whatever is mixed into it.
+    sent = replies[place].update
+    return _ValidatedModel(update, buffers, count_bytes(sent if isinstance(sent, SealedUpdate) else update, buffers))
