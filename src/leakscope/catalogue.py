@@ -67,7 +67,7 @@ NONE = "none"
 # Names only: `leakscope.models` and `leakscope.data` hold what they stand for, and tests compare.
 NETWORKS = (
     *("lenet-dlg", "lenet-grnn", "lenet5", "mlp", "fcn3", "cnn6", "convnet", "convnet-9", "resnet20", "resnet32"),
-    *("resnet20-4", "resnet18", "resnet18-grnn", "resnet34", "resnet50", "vgg16", "vit", "lstm"),
+    *("resnet20-4", "resnet18", "resnet18-grnn", "resnet34", "resnet50", "vgg16", "vit", "lstm", "crnn", "crnn-small"),
 )
 DATA_SETS = (
     *(
@@ -81,6 +81,9 @@ DATA_SETS = (
         "olivetti",
         "tiny-imagenet",
         "imagenet",
+        "words-plain",
+        "words-scene",
+        "iiit5k",
     ),
 )
 FOLDER_PREFIX = "folder:"

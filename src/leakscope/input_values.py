@@ -13,6 +13,10 @@ CONSTANTS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "mnist": ((0.1307,), (0.3081,)),
     "fashion-mnist": ((0.1307,), (0.3081,)),
+    # To [−1, 1], as recognisers of words take pictures.
+    "words-plain": ((0.5,), (0.5,)),
+    "words-scene": ((0.5,), (0.5,)),
+    "iiit5k": ((0.5,), (0.5,)),
 }
 
 

@@ -139,7 +139,10 @@ def test_wrong_choices_are_usage_errors(options: dict, message: str) -> None:
         data.load(options.pop("name", "digits"), **options)
 
 
-@pytest.mark.parametrize("name", [name for name in data.names() if name not in ("digits", "faces", "sample-photos")])
+EMBEDDED = ("digits", "faces", "sample-photos", "words-plain", "words-scene")
+
+
+@pytest.mark.parametrize("name", [name for name in data.names() if name not in EMBEDDED])
 def test_a_missing_set_lists_every_way_to_get_it(name: str, tmp_path: Path) -> None:
     with pytest.raises(MissingDataError) as caught:
         data.load(name, root=tmp_path)

@@ -68,6 +68,9 @@ def test_wrong_constants_are_usage_errors(normalise: object, channels: int, mess
         ("imagenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
         ("mnist", (0.1307,), (0.3081,)),
         ("fashion-mnist", (0.1307,), (0.3081,)),
+        ("words-plain", (0.5,), (0.5,)),
+        ("words-scene", (0.5,), (0.5,)),
+        ("iiit5k", (0.5,), (0.5,)),
     ],
 )
 def test_constants_are_the_published_ones_of_each_set(

@@ -13,6 +13,7 @@ from mutants import (
     measures,
     privacy,
     sealing,
+    text,
     transforms,
     utility,
     verdicts,
@@ -33,6 +34,7 @@ _PARTS = (
     flower,
     verdicts,
     sealing,
+    text,
 )
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

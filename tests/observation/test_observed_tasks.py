@@ -12,8 +12,8 @@ from torch.nn import functional
 from leakscope.client import replay_gradient
 from leakscope.defence import Hardened
 from leakscope.errors import BadInputError
+from leakscope.federated.evaluation import evaluate
 from leakscope.federated.memory import ClientMemory
-from leakscope.federated.training import _evaluate
 from leakscope.matching.labels import infer_labels
 from leakscope.observation.consistency import REVERSED
 from leakscope.observation.observe import observe
@@ -101,7 +101,7 @@ def test_a_model_that_returns_an_object_is_seen_like_the_one_inside():
     )
     assert torch.equal(again["inner.1.weight"], update.tensors["inner.1.weight"])
     whole = [ClientMemory()]
-    assert _evaluate(model, batch, loss=functional.cross_entropy, task=Classification(), memories=whole)[0] in (0, 1)
+    assert evaluate(model, batch, loss=functional.cross_entropy, task=Classification(), memories=whole)[0] in (0, 1)
 
 
 class Remembers(nn.Module):

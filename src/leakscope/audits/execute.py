@@ -77,6 +77,7 @@ def _attack(spec: AttackCellSpec, subject: Subject) -> CellOutcome:
         local=spec.local,
         scenario=spec.scenario,
         seed=spec.seed,
+        task=subject.task,
         rounds=spec.rounds,
         with_lpips=spec.lpips,
         limited=None if limit is None else lambda chosen: shorten(chosen, limit),
@@ -134,6 +135,7 @@ def _training(spec: TrainingCellSpec, subject: Subject) -> CellOutcome:
         batch_size=told.batch_size,
         lr=told.lr,
         seeds=spec.seeds,
+        task=subject.task,
     )
     findings = TrainingFindings(
         accuracy=found.accuracy,

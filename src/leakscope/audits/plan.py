@@ -18,7 +18,7 @@ from leakscope.observation.checks import check_labels
 from leakscope.registry import attack_from_spec, defence_from_spec
 
 # What the embedded sets hold is public, so their pictures may be shown.
-EMBEDDED = ("digits", "faces", "sample-photos")
+EMBEDDED = ("digits", "faces", "sample-photos", "words-plain", "words-scene")
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,10 @@ def _check_subject(config: Config, model: str, dataset: str, inputs: Inputs) -> 
     subject = Subject(_subject(config, model, dataset), inputs)
     examples = subject.private_examples()
     network = subject.model()
-    outputs = settle(freeze(network)[0], subject.input_shape).outputs
+    task = subject.task
+    outputs = settle(freeze(network)[0], subject.input_shape, task=task).outputs
     try:
-        check_labels(examples.targets, outputs)
+        (check_labels if task is None else task.check_targets)(examples.targets, outputs)
     except BadInputError as error:
         raise UsageError(f"{subject.spec.name} cannot be audited: {error}") from error
     spec = subject.spec.model_copy(update={"code_hash": subject.hash_code(network)})

@@ -31,6 +31,7 @@ from leakscope.matching.problem import LOCKSTEP_BYTES
 from leakscope.registry import attack_from_spec, defence_from_spec
 from leakscope.runner import CellOutcome, limits
 from leakscope.settings import Settings
+from leakscope.tasks import Classification, Task
 from leakscope.types import Batch, Status
 
 STEPS = 3
@@ -49,11 +50,20 @@ class Sample(Settings):
     train_size: int = 0
     test_size: int = 0
 
+
+@dataclass(frozen=True)
+class _Subject:
+    """The network that a sample is measured on, what it is for, and made-up data of the right shape."""
+
+    sample: Sample
+    network: nn.Module
+    task: Task | None
+
     def batch(self, count: int) -> Batch:
-        """Random pictures and labels of the right shape."""
+        """Random pictures and targets."""
         rng = random.generator(0, "sample")
-        labels = torch.randint(self.classes, (count,), generator=rng)
-        return Batch(random.uniform((count, *self.shape), rng), labels)
+        targets = (self.task or Classification()).draw_targets(count, self.sample.classes, rng)
+        return Batch(random.uniform((count, *self.sample.shape), rng), targets)
 
 
 @dataclass(frozen=True)
@@ -79,10 +89,8 @@ def run_sample(spec: Mapping[str, Any], *, inputs: Inputs | None = None) -> Cell
     wall, cpu = time.perf_counter(), time.process_time()
     try:
         cell = sample.cell
-        network = subject.model()
-        numbers, how = (
-            _sample_attack(sample, cell, network) if cell.kind == "attack" else _sample_training(sample, cell, network)
-        )
+        tried = _Subject(sample, subject.model(), subject.task)
+        numbers, how = _sample_attack(tried, cell) if cell.kind == "attack" else _sample_training(tried, cell)
     except (KnowledgeError, UnsuitableError) as refusal:
         return CellOutcome(Status.REFUSED, {"error": str(refusal)})
     numbers |= {"base_mb": base, "wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
@@ -103,9 +111,9 @@ def _warm_up() -> None:
     run_cell(model, batch, attack_from_spec("inverting-gradients:steps=2"), prior_alone=False)
 
 
-def _sample_attack(sample: Sample, cell: AttackCellSpec, network: nn.Module) -> tuple[dict[str, float], str]:
+def _sample_attack(tried: _Subject, cell: AttackCellSpec) -> tuple[dict[str, float], str]:
     attack = adapt_attack(cell)
-    run = partial(_time_attack, sample, cell, network)
+    run = partial(_time_attack, tried, cell)
     first, mb = _measure_memory(lambda: run(STEPS, victims=1, restarts=1))
     if first.seconds < _TOO_SLOW_SECONDS:
         first = run(STEPS, victims=1, restarts=1)
@@ -128,21 +136,20 @@ def _sample_attack(sample: Sample, cell: AttackCellSpec, network: nn.Module) -> 
     return {"fixed": fixed * scale, "step": step * scale, "mb": mb}, how
 
 
-def _time_attack(
-    sample: Sample, cell: AttackCellSpec, model: nn.Module, steps: int, *, victims: int, restarts: int
-) -> _Timed:
+def _time_attack(tried: _Subject, cell: AttackCellSpec, steps: int, *, victims: int, restarts: int) -> _Timed:
     size = cell.batch_size
-    examples = sample.batch(victims * size)
+    examples = tried.batch(victims * size)
     parts = zip(examples.inputs.split(size), examples.targets.split(size), strict=True)
     began = time.process_time()
     found = run_cell(
-        model,
+        tried.network,
         [Batch(inputs, targets) for inputs, targets in parts],
         attack_from_spec(cell.attack),
         defence=defence_from_spec(cell.defence),
         adaptive=cell.adaptive,
         local=cell.local,
         scenario=cell.scenario,
+        task=tried.task,
         rounds=cell.rounds,
         with_lpips=cell.lpips,
         limited=lambda attack: attack.with_effort(Effort(steps, restarts, attempts=1)),
@@ -160,8 +167,8 @@ def _count_steps(attack: Attack, evaluations: float, *, asked: int) -> float:
     return min(asked, evaluations / of_one) if of_one and evaluations > 0 else asked
 
 
-def _sample_training(sample: Sample, cell: TrainingCellSpec, network: nn.Module) -> tuple[dict[str, float], str]:
-    run, seeds = partial(_time_training, sample, cell, network), len(cell.seeds)
+def _sample_training(tried: _Subject, cell: TrainingCellSpec) -> tuple[dict[str, float], str]:
+    run, seeds, sample = partial(_time_training, tried, cell), len(cell.seeds), tried.sample
     first, mb = _measure_memory(lambda: run(STEPS))
     # The cell reads both sets whole.
     mb += 4 * (sample.train_size + sample.test_size) * math.prod(sample.shape) / 1e6
@@ -171,20 +178,21 @@ def _sample_training(sample: Sample, cell: TrainingCellSpec, network: nn.Module)
     return {"fixed": seeds * fixed * max(1.0, sample.test_size / _TESTED), "step": seeds * step, "mb": mb}, ""
 
 
-def _time_training(sample: Sample, cell: TrainingCellSpec, model: nn.Module, rounds: int) -> _Timed:
+def _time_training(tried: _Subject, cell: TrainingCellSpec, rounds: int) -> _Timed:
     told, defence = cell.training, defence_from_spec(cell.defence)
-    train = sample.batch(told.shards * max(2, told.batch_size))
+    train = tried.batch(told.shards * max(2, told.batch_size))
     began = time.process_time()
     measure_utility(
-        model,
+        tried.network,
         train,
-        sample.batch(_TESTED),
+        tried.batch(_TESTED),
         defence=defence,
         clients=told.shards,
         rounds=rounds,
         batch_size=told.batch_size,
         lr=told.lr,
         share=told.share,
+        task=tried.task,
     )
     return _Timed(time.process_time() - began, rounds)
 

@@ -22,11 +22,12 @@ from leakscope.data.source import Source
 from leakscope.errors import LeakscopeError, MissingDataError
 from leakscope.models import load_network
 from leakscope.picture_size import height_width
+from leakscope.tasks import Task
 from leakscope.types import Batch
 from leakscope.user_code import is_code
 
 # Normalisation constants the reference networks know by the name of a data set.
-_NORMALISED = ("cifar10", "cifar100", "imagenet", "mnist", "fashion-mnist")
+_NORMALISED = ("cifar10", "cifar100", "imagenet", "mnist", "fashion-mnist", "words-plain", "words-scene", "iiit5k")
 # With one, batch normalisation cannot train.
 _LEAST_PER_CLIENT = 2
 
@@ -70,6 +71,11 @@ class Subject:
         return (self.facts.channels, *height_width(size))
 
     @property
+    def task(self) -> Task | None:
+        """What a network for these data is for; None for what it is taken for by itself."""
+        return self.facts.task
+
+    @property
     def num_classes(self) -> int:
         """How many labels the data has."""
         return self.facts.num_classes
@@ -90,6 +96,7 @@ class Subject:
             normalise=options.pop("normalise", usual) if spec.normalise is None else spec.normalise,
             seed=options.pop("seed", None),
             options=options,
+            task=self.task,
             allow_code=True,
         )
         self._check_weights()

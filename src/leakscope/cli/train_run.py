@@ -40,6 +40,7 @@ def run(
     private_folder(out)
     with hold(out / ".lock"):
         subject = load_subject(options)
+        experiment = replace(experiment, task=subject.task)
         trainings = _train(subject, experiment, out, central=central, time_limit=time_limit, quiet=quiet)
         main = trainings[experiment.strategy.name]
         keys = evaluate_keys(main, subject.model, subject.test) if main.network.private else None

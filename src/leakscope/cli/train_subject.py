@@ -17,6 +17,7 @@ from leakscope.federated import Client, Poison
 from leakscope.federated.specs import poison_from_spec
 from leakscope.models import load_network
 from leakscope.rng import child_seed
+from leakscope.tasks import Task
 from leakscope.types import Batch
 from leakscope.user_code import is_code
 
@@ -47,11 +48,12 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class TrainSubject:
-    """What the options stand for."""
+    """What the options stand for; `task` is None for classification."""
 
     model: nn.Module
     clients: tuple[Client, ...]
     test: Batch
+    task: Task | None = None
 
 
 def load_subject(options: TrainOptions) -> TrainSubject:
@@ -62,9 +64,9 @@ def load_subject(options: TrainOptions) -> TrainSubject:
         raise UsageError("--model is missing; name a reference network, or package.module:function")
     train = _load(options, "train", options.examples, option="--examples")
     test = _load(options, "test", options.test_examples, option="--test-examples")
-    classes = options.classes
+    classes, facts = options.classes, info(options.data, bounds=options.bounds, allow_code=True)
     if classes is None and not is_code(options.model):
-        classes = info(options.data, bounds=options.bounds, allow_code=True).num_classes
+        classes = facts.num_classes
     model = load_network(
         options.model,
         shape=tuple(train.inputs.shape[1:]),
@@ -72,11 +74,12 @@ def load_subject(options: TrainOptions) -> TrainSubject:
         weights=options.weights,
         normalise=options.normalise,
         seed=None if options.weights is not None or is_code(options.model) else options.seed,
+        task=facts.task,
         allow_code=True,
     )
     parts = [_take(train, rows) for rows in _deal(train, options)]
     highest = max(int(train.targets.max()), int(test.targets.max()))
-    return TrainSubject(model, _make_clients(parts, options, classes=classes or highest + 1), test)
+    return TrainSubject(model, _make_clients(parts, options, classes=classes or highest + 1), test, facts.task)
 
 
 def _load(options: TrainOptions, split: str, count: int | None, *, option: str) -> Batch:
@@ -125,6 +128,10 @@ def _deal(train: Batch, options: TrainOptions) -> list[torch.Tensor]:
         raise UsageError(f"--alpha has no effect with --partition {options.partition}; drop it, or use dirichlet")
     if options.shards is not None and options.partition != "by-class":
         raise UsageError(f"--shards has no effect with --partition {options.partition}; drop it, or use by-class")
+    if options.partition != "iid" and train.targets.ndim > 1:
+        raise UsageError(
+            f"--partition {options.partition} deals by label, and {options.data!r} has texts instead; use iid"
+        )
     return partition(
         train.targets,
         clients=options.clients,

@@ -65,7 +65,7 @@ def open_photos(split: str) -> Source:
 @cache
 def _crop_photo(file: str) -> np.ndarray:
     """Windows of one photograph, from wide to narrow, as uint8 [n, 32, 32, 3]."""
-    photo = Image.fromarray(decode(_find_photo(file)))
+    photo = Image.fromarray(decode(find_photo(file)))
     boxes: dict[tuple[int, int, int, int], None] = {}
     for share, places in _WINDOWS:
         side = round(share * min(photo.size))
@@ -76,7 +76,8 @@ def _crop_photo(file: str) -> np.ndarray:
     return np.stack([np.asarray(photo.resize(size, Image.Resampling.BOX, box=box)) for box in boxes])
 
 
-def _find_photo(file: str) -> Path:
+def find_photo(file: str) -> Path:
+    """Where the packaged file of a photograph is."""
     try:
         import skimage.data
         import sklearn.datasets

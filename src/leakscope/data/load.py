@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
+from pathlib import Path
 
 from torch import Tensor
 from torch.nn import functional
@@ -15,21 +17,32 @@ from leakscope.data.cifar import LAYOUTS, find_cifar, open_cifar
 from leakscope.data.embedded import open_digits, open_faces, open_photos
 from leakscope.data.folders import open_folder
 from leakscope.data.idx import FOLDERS, find_idx, open_idx
+from leakscope.data.labelled_words import holds_words, open_labelled
 from leakscope.data.npz import open_npz
 from leakscope.data.own import is_own, open_own
 from leakscope.data.sets import FOLDER_PREFIX, SETS, SetInfo, candidates, lookup, search_roots, ways_to_get
 from leakscope.data.source import Source, join, select
+from leakscope.data.words import open_rendered
 from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
 from leakscope.picture_size import LARGEST_SIDE, PictureSize, height_width
 from leakscope.types import Batch
 
 Root = str | PathLike[str] | None
 
-_EMBEDDED = {"digits": open_digits, "faces": open_faces, "sample-photos": open_photos}
+_EMBEDDED = {
+    "digits": open_digits,
+    "faces": open_faces,
+    "sample-photos": open_photos,
+    "words-plain": partial(open_rendered, "plain"),
+    "words-scene": partial(open_rendered, "scene"),
+}
 _PICTURE_FOLDERS = {
     "tiny-imagenet": ("tiny-imagenet", "tiny-imagenet-200"),
     "imagenet": ("imagenet", "imagenet-samples"),
 }
+_WORDS = "iiit5k"
+# These may be without a training split.
+_MAY_BE_TEST_ONLY = (*_PICTURE_FOLDERS, _WORDS)
 _SPLITS = ("train", "test", "all")
 
 
@@ -62,7 +75,8 @@ def load(
         allow_code: Whether `name` comes from the command line, so that the user's own code may run.
 
     Returns:
-        float32 inputs [n, …] (images [n, C, H, W] in [0, 1]) and int64 targets [n].
+        float32 inputs [n, …] (images [n, C, H, W] in [0, 1]) and int64 targets [n]; of words, texts [n, length] as
+        `leakscope.data.decode_texts` spells them.
 
     Raises:
         MissingDataError: The set is not on this machine; the message lists the ways to get it.
@@ -98,6 +112,8 @@ def info(
     if is_own(name):
         return _describe_own(name, open_own(name, "all", bounds=bounds, one_hot=one_hot, allow_code=allow_code))
     _refuse_bounds(name, bounds, one_hot)
+    if is_folder(name) and holds_words(find_folder(name)):
+        return replace(lookup(_WORDS), name=name, description="words of your own")
     if is_folder(name):
         classes = int(open_set(name, "all").targets.max()) + 1
         return SetInfo(name, "pictures of your own", num_classes=classes, channels=3, image_size=None)
@@ -166,7 +182,7 @@ def open_set(
     if split == "all":
         return _open_all(name, size=size, root=root)
     if is_folder(name):
-        return open_folder(find_folder(name), split, size=size)
+        return _open_pictures(find_folder(name), split, size=size)
     facts = lookup(name)
     if name in _EMBEDDED:
         return _EMBEDDED[name](split)
@@ -176,6 +192,11 @@ def open_set(
             f"the data set {name!r} ({split}) is not on this machine. Ways to get it:{ways_to_get(facts)}"
         )
     return _check_known_labels(source, facts)
+
+
+def _open_pictures(folder: Path, split: str, *, size: PictureSize | None) -> Source:
+    """A folder of the user's own: words where there is a table of texts, else pictures of classes."""
+    return (open_labelled if holds_words(folder) else open_folder)(folder, split, size=size)
 
 
 def _check_resizable(name: str, source: Source) -> Source:
@@ -201,7 +222,7 @@ def _open_all(name: str, *, size: PictureSize | None, root: Root) -> Source:
         return join(open_set(name, "train", size=size, root=root), test)
     except MissingDataError:
         # Only a folder of pictures may be without a training split.
-        if is_folder(name) or name in _PICTURE_FOLDERS:
+        if is_folder(name) or name in _MAY_BE_TEST_ONLY:
             return test
         raise
 
@@ -213,6 +234,8 @@ def _find(facts: SetInfo, split: str, *, size: PictureSize | None, root: Root) -
     for folder in candidates(roots, _PICTURE_FOLDERS.get(name, ())):
         # Photographs differ in size; the set's own size makes them one batch.
         return open_folder(folder, split, size=size or facts.image_size)
+    for folder in candidates(roots, (_WORDS,) if name == _WORDS else ()):
+        return open_labelled(folder, split, size=size)
     if name in FOLDERS and (pair := find_idx(name, split, roots=roots, explicit=root is not None)):
         return open_idx(*pair)
     if name in LAYOUTS and (files := find_cifar(name, split, roots=roots)):

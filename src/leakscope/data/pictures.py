@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +23,27 @@ MAX_PIXELS = 64_000_000
 
 def decode(path: Path, size: PictureSize | None = None) -> np.ndarray:
     """Return the picture as uint8 [H, W, 3], upright; with `size`, resized and cropped to it."""
+    with _open(path) as picture:
+        picture = _rgb(ImageOps.exif_transpose(picture))
+        return np.asarray(picture if size is None else _fit(picture, size))
+
+
+def read_size(path: Path) -> tuple[int, int]:
+    """Height and width of a picture as it is stored; only its header is read."""
+    with _open(path) as picture:
+        return picture.height, picture.width
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Image.Image]:
+    """A picture that is not too large; whatever goes wrong with it in the block is one BadInputError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             # Opened here: a FIFO or a device under this name would never end.
             with open_regular(follow_links(path)) as file, Image.open(file, formats=_FORMATS) as picture:
                 _check_pixels(path, picture)
-                picture = _rgb(ImageOps.exif_transpose(picture))
-                return np.asarray(picture if size is None else _fit(picture, size))
+                yield picture
     except BadInputError:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):

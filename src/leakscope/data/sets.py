@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from leakscope.catalogue import FOLDER_PREFIX as FOLDER_PREFIX  # callers know it from here
 from leakscope.catalogue import explain_unknown_data
+from leakscope.data.word_styles import HEIGHT, WIDTH
+from leakscope.data.word_texts import CLASSES
 from leakscope.errors import MissingDataError, UsageError
 from leakscope.picture_size import PictureSize
+from leakscope.tasks import CTCText, Task
 from leakscope.types import Bounds
 
 _DIGITS = tuple("0123456789")
@@ -24,7 +28,8 @@ class SetInfo:
     """Facts about a set; `image_size` is a side or (height, width), or None: pictures differ and need a `size`.
 
     Data of the user's own have the `input_shape` that they have; `channels` is 0 where they are not pictures.
-    `bounds` is the range of the inputs, None for data without one.
+    `bounds` is the range of the inputs, None for data without one. `task` is what a network for these data is for, None
+    for classification; of texts, `num_classes` counts the blank.
     """
 
     name: str
@@ -37,10 +42,18 @@ class SetInfo:
     sources: tuple[str, ...] = ()
     bounds: Bounds | None = (0.0, 1.0)
     input_shape: tuple[int, ...] | None = None
+    task: Task | None = None
 
 
 _NPZ = "put {name}.npz (uint8 arrays x_train, y_train, x_test, y_test) into the folder named by LEAKSCOPE_DATA or root="
 _UNDER = "into the folder named by LEAKSCOPE_DATA or root="
+
+
+def _of_words(name: str, description: str, **facts: Any) -> SetInfo:
+    return SetInfo(
+        name, description, num_classes=CLASSES, channels=3, image_size=(HEIGHT, WIDTH), task=CTCText(), **facts
+    )
+
 
 SETS = {
     info.name: info
@@ -154,6 +167,22 @@ SETS = {
                 f"put ILSVRC folders as imagenet/val/<WordNet id>/ (and imagenet/train/) {_UNDER}",
                 "put sample pictures named <class index>_<WordNet id>_….JPEG as imagenet-samples/ "
                 f"{_UNDER}; these are then the test split",
+            ),
+        ),
+        _of_words(
+            "words-plain",
+            "words rendered in grey on paper, 100,000 and 2,000, made when they are read; no text is in both splits",
+        ),
+        _of_words(
+            "words-scene",
+            "words rendered in colour and perspective on photographs, 100,000 and 2,000, made when they are read",
+        ),
+        _of_words(
+            "iiit5k",
+            "words cut from photographs of streets and posters; all are for testing",
+            splits=("test", "all"),
+            sources=(
+                "put the pictures of IIIT 5K-Words and labels.csv (lines of file name and text) as iiit5k/ " + _UNDER,
             ),
         ),
     )

@@ -24,6 +24,7 @@ from leakscope.errors import UsageError
 from leakscope.federated.utility import StepRatio, Utility
 from leakscope.files import write_atomic
 from leakscope.software import software
+from leakscope.tasks import Task
 from leakscope.types import Batch, LocalTraining, Loss, SharedUpdate, Tensors
 
 # Of the examples that a client step is compared on.
@@ -56,11 +57,11 @@ def training_key(
     test: Batch,
     *,
     defence: Defence | None,
-    loss: Loss,
+    loss: Loss | None,
     local: LocalTraining | None,
     settings: Mapping[str, Any],
 ) -> str:
-    """Hash of all that decides a training; `settings` are named values with a repr that tells them."""
+    """Hash of all that decides a training; `settings` are named values with a repr that tells them, of which `task`."""
     told = {name: tell(name, value) for name, value in settings.items()}
     content = {
         "software": software(),
@@ -69,7 +70,7 @@ def training_key(
         "defence": tell("defence", defence),
         "local": None if local is None else local.settings(),
         "settings": told,
-        "probe": _probe(model, train, defence=defence, loss=loss, local=local),
+        "probe": _probe(model, train, defence=defence, loss=loss, local=local, task=settings.get("task")),
     }
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:40]
@@ -86,11 +87,19 @@ def tell(name: str, value: object) -> str:
     return text
 
 
-def _probe(model: nn.Module, train: Batch, *, defence: Defence | None, loss: Loss, local: LocalTraining | None) -> str:
+def _probe(
+    model: nn.Module,
+    train: Batch,
+    *,
+    defence: Defence | None,
+    loss: Loss | None,
+    local: LocalTraining | None,
+    task: Task | None,
+) -> str:
     """Hash of what one client sends of the first examples."""
     few = Batch(train.inputs[:_PROBED], train.targets[:_PROBED], train.bounds)
     network = harden(copy.deepcopy(model).eval(), defence)
-    sent = run_client(network, few, defence=defence, local=local, loss=loss).update
+    sent = run_client(network, few, defence=defence, local=local, loss=loss, task=task).update
     return hash_tensors({**sent.tensors, **sent.buffers}) if isinstance(sent, SharedUpdate) else "sealed"
 
 

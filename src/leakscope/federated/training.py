@@ -11,7 +11,6 @@ from typing import Literal
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from leakscope.client import ClientStep, harden
 from leakscope.defence import Defence, Hardened
@@ -68,7 +67,7 @@ def measure_utility(
     batch_size: int = 32,
     lr: float = 0.1,
     seed: int = 0,
-    loss: Loss = functional.cross_entropy,
+    loss: Loss | None = None,
     task: Task | None = None,
     freeze_batch_norm: bool = False,
     share: Share = "gradient",
@@ -102,7 +101,8 @@ def measure_utility(
         batch_size: Examples per client and round, at most its shard.
         lr: Learning rate: the server's, or that of the usual local training.
         seed: Decides shards, mini-batches and the randomness of clients and defence.
-        loss: What clients train with unless the defence brings its own, and what `final_loss` is measured with.
+        loss: What clients train with unless the defence brings its own, and what `final_loss` is measured with; by
+            default the task's.
         task: How answers are told right from wrong; by default classification.
         freeze_batch_norm: Keep batch-norm layers on their stored statistics.
         share: What a client sends: its gradient, or the change of the weights after local training.
@@ -114,8 +114,9 @@ def measure_utility(
     """
     network = harden(copy.deepcopy(model), defence, seed=seed)
     local = choose_local(share, local, batch_size=batch_size, lr=lr)
-    step = ClientStep.of(network, defence=defence, local=local, loss=loss)
-    inside = _step_inside(network, defence, local=local, loss=loss)
+    loss = (task or Classification()).loss if loss is None else loss
+    step = ClientStep.of(network, defence=defence, local=local, loss=loss, task=task)
+    inside = _step_inside(network, defence, local=local, loss=loss, task=task)
     plan = _Plan(step, clients, rounds, batch_size, lr, seed, freeze_batch_norm, inside)
     _check(plan, network.client, train=train)
     student, meter = network.client, Meter()
@@ -125,7 +126,7 @@ def measure_utility(
         # Without anything private all clients have the same network.
         own = memories if network.private else memories[:1]
         accuracy, final_loss = evaluate(student, test, loss=loss, task=task or Classification(), memories=own)
-    ratio = _compare_steps(model, train, defence=defence, plan=plan, loss=loss) if timed else None
+    ratio = _compare_steps(model, train, defence=defence, plan=plan, loss=loss, task=task) if timed else None
     return Utility(
         accuracy=accuracy,
         interval=wilson_of_share(accuracy, len(test)),
@@ -152,14 +153,16 @@ def choose_local(share: Share, local: LocalTraining | None, *, batch_size: int, 
 
 
 def _step_inside(
-    network: Hardened, defence: Defence | None, *, local: LocalTraining | None, loss: Loss
+    network: Hardened, defence: Defence | None, *, local: LocalTraining | None, loss: Loss, task: Task | None
 ) -> ClientStep | None:
     """The step of a defence that seals without its seal; None where nothing is sealed."""
     left = None if defence is None else defence.unsealed()
-    return None if left is None else ClientStep.of(network, defence=left, local=local, loss=loss)
+    return None if left is None else ClientStep.of(network, defence=left, local=local, loss=loss, task=task)
 
 
-def _compare_steps(model: nn.Module, train: Batch, *, defence: Defence | None, plan: _Plan, loss: Loss) -> StepRatio:
+def _compare_steps(
+    model: nn.Module, train: Batch, *, defence: Defence | None, plan: _Plan, loss: Loss, task: Task | None
+) -> StepRatio:
     """Time steps with and without the defence in turn, on the same batches and the network as it was given."""
     if defence is None:
         return StepRatio(1.0, 1.0, 1.0, pairs=0)
@@ -167,8 +170,9 @@ def _compare_steps(model: nn.Module, train: Batch, *, defence: Defence | None, p
     for chosen in (None, defence):
         network = harden(copy.deepcopy(model), chosen, seed=plan.seed)
         set_train_mode(network.client, freeze_batch_norm=plan.freeze_batch_norm)
-        step = ClientStep.of(network, defence=chosen, local=plan.step.local, loss=loss)
-        sides.append((network.client, step, _step_inside(network, chosen, local=plan.step.local, loss=loss)))
+        step = ClientStep.of(network, defence=chosen, local=plan.step.local, loss=loss, task=task)
+        inside = _step_inside(network, chosen, local=plan.step.local, loss=loss, task=task)
+        sides.append((network.client, step, inside))
     shard, ratios = deal(len(train), clients=plan.clients, seed=plan.seed)[0], []
     with seed_globally(sides[0][0], plan.seed):
         for pair in range(TIMED_PAIRS + 1):

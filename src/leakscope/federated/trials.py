@@ -10,7 +10,6 @@ from statistics import fmean, median
 from typing import Literal
 
 from torch import nn
-from torch.nn import functional
 
 from leakscope.defence import Defence
 from leakscope.errors import UsageError
@@ -128,7 +127,7 @@ def train_with(
     batch_size: int = 32,
     lr: float = 0.1,
     seeds: Sequence[int] = (0, 1, 2),
-    loss: Loss = functional.cross_entropy,
+    loss: Loss | None = None,
     task: Task | None = None,
     freeze_batch_norm: bool = False,
     cache: Path | str | None = None,
@@ -149,7 +148,8 @@ def train_with(
         batch_size: Examples per client and round, at most its shard.
         lr: Learning rate: the server's, or that of the usual local training.
         seeds: One training each.
-        loss: What clients train with unless the defence brings its own, and what the test loss is measured with.
+        loss: What clients train with unless the defence brings its own, and what the test loss is measured with; by
+            default the task's.
         task: How answers are told right from wrong; by default classification.
         freeze_batch_norm: Keep batch-norm layers on their stored statistics.
         cache: Folder of finished trainings; one with the same content is read instead of computed again, its times too.

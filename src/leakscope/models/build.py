@@ -12,6 +12,7 @@ from leakscope.counts import check_count
 from leakscope.errors import UsageError, suggest
 from leakscope.files.opening import BUDGET_VARIABLE, budget_bytes
 from leakscope.models import initialise
+from leakscope.models.crnn import crnn, crnn_small, initialise_crnn
 from leakscope.models.initialise import Rule
 from leakscope.models.lenet import lenet5, lenet_dlg, lenet_grnn
 from leakscope.models.lstm import initialise_lstm, lstm
@@ -61,6 +62,8 @@ _NETWORKS = {
     "vgg16": Network(vgg16, init=initialise.vgg, smallest=32),
     "vit": Network(vit, activation="gelu", init=initialise_vit, default=initialise_vit, smallest=2),
     "lstm": Network(lstm, activation="none", init=initialise_lstm, default=initialise_lstm),
+    "crnn": Network(crnn, init=initialise_crnn, default=initialise_lstm, smallest=32),
+    "crnn-small": Network(crnn_small, init=initialise_crnn, default=initialise_lstm, smallest=32),
 }
 
 
@@ -88,7 +91,7 @@ def build(
 
     Args:
         name: One of `names()`.
-        num_classes: Size of the output.
+        num_classes: Size of the output; of a recogniser ("crnn"), its characters and the blank.
         in_channels: Channels of the images.
         image_size: Side of the square images, or (height, width).
         seed: The same seed gives the same weights; a parameter's numbers depend on its name and shape only.

@@ -36,7 +36,8 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     ),
     (
         "Label right",
-        "Share of examples whose class the attacker named correctly, whatever the picture looks like.",
+        "Share of examples whose class, or text where pictures show words, the attacker named correctly, whatever the "
+        "picture looks like.",
     ),
     (
         "Attacker: unaware, knows it",

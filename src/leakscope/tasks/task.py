@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from leakscope.errors import BadInputError
 
@@ -65,6 +65,15 @@ class Task(ABC):
 
     def check_input_shape(self, shape: tuple[int, ...]) -> None:  # noqa: B027 - any shape is the default
         """BadInputError unless one example of this task can have this shape; by default any can."""
+
+    @property
+    def why_no_labels(self) -> str | None:
+        """Why no rule can read labels off an update of this task; None where its loss decides."""
+        return None
+
+    def draw_targets(self, count: int, outputs: int, rng: Generator) -> Tensor:
+        """Made-up targets, to tell what a run would cost without looking at private ones; by default labels [n]."""
+        return torch.randint(outputs, (count,), generator=rng)
 
     def doubts(self, outputs: int) -> tuple[str, ...]:
         """What follows from this task being declared incompletely, as notes; by default nothing."""

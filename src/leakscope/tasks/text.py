@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn import functional
 
 from leakscope.errors import BadInputError
+from leakscope.tasks.ctc import negative_log_likelihood
 from leakscope.tasks.task import Task, describe, unwrap
+
+_DRAWN_LENGTH = 5
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,23 @@ class CTCText(Task):
         return False
 
     def loss(self, output: Any, targets: Tensor, /) -> Tensor:
-        """−log p(text), divided by the length of the text, mean over the examples."""
-        scores = self._by_time(output).log_softmax(2)
-        steps = torch.full((scores.shape[1],), scores.shape[0], dtype=torch.long, device=scores.device)
-        lengths = (targets != self._filler).sum(1)
-        # Texts are written one behind the other, so no number has to stand for "nothing" inside them.
-        texts = targets[targets != self._filler]
-        return functional.ctc_loss(scores, texts, steps, lengths, blank=self.blank)
+        """−log p(text), divided by the length of the text, mean over the examples; it has derivatives of any order."""
+        each = negative_log_likelihood(self._by_time(output), targets, blank=self.blank, padding=self._filler)
+        return (each / (targets != self._filler).sum(1).clamp_min(1)).mean()
+
+    @property
+    def why_no_labels(self) -> str | None:
+        """Every alignment of a text has a part in the gradient of the last layer."""
+        return (
+            "task CTCText has a text for each example, and the gradient of the last layer is a sum over all steps and "
+            "all alignments of all texts"
+        )
+
+    def draw_targets(self, count: int, outputs: int, rng: Generator) -> Tensor:
+        """Texts of five symbols, no two neighbours the same."""
+        symbols = [symbol for symbol in range(outputs) if symbol not in (self.blank, self._filler)]
+        steps = torch.randint(1, max(2, len(symbols)), (count, _DRAWN_LENGTH), generator=rng)
+        return torch.tensor(symbols)[steps.cumsum(1) % len(symbols)]
 
     def check_output(self, output: Any) -> Tensor:
         """Scores with three axes."""

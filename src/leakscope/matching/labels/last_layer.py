@@ -47,6 +47,7 @@ def find_last_layer(seen: Observation) -> tuple[str, nn.Linear]:
     The one with an output a class that was seen to do it: its output is the model's, or becomes it without mixing
     classes. A hidden layer may be as wide.
     """
+    _check_has_labels(seen, "read off this update")
     wide = [
         (name, module)
         for name, module in seen.model.named_modules()
@@ -61,6 +62,14 @@ def find_last_layer(seen: Observation) -> tuple[str, nn.Linear]:
         f"labels cannot be read off this update: no shared linear layer with {seen.num_classes} outputs; "
         "share the last layer, use scenario A or B, or an attack that optimises labels (dlg)"
     )
+
+
+def _check_has_labels(seen: Observation, what: str) -> None:
+    """Refuse a task whose targets are no labels."""
+    if seen.task.why_no_labels is not None:
+        raise UnsuitableError(
+            f"labels cannot be {what}: {seen.task.why_no_labels}; use scenario A or B, which grant the targets"
+        )
 
 
 def _is_tied(seen: Observation, layer: nn.Linear) -> bool:
@@ -125,6 +134,7 @@ def check_takes_labels(seen: Observation) -> None:
 
 def check_takes_probabilities(seen: Observation) -> None:
     """Refuse a loss that cannot be replayed with labels as they are optimised: probabilities [n, classes]."""
+    _check_has_labels(seen, "optimised as probabilities")
     if not seen.task.is_cross_entropy:
         _try(seen, probabilities(_logits(seen)), "optimised labels are probabilities [n, classes]")
 
