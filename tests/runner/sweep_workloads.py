@@ -34,6 +34,11 @@ def execute(spec: Mapping[str, Any]) -> CellOutcome:
     return _BEHAVIOURS[spec["do"]](spec)
 
 
+def execute_with(spec: Mapping[str, Any], *, settings: Mapping[str, Any]) -> CellOutcome:
+    """Say what came with the spec."""
+    return CellOutcome(Status.OK, {"settings": dict(settings)})
+
+
 def traces() -> list[str]:
     """What ran so far, one entry per execution."""
     path = Path(os.environ[SIDE])

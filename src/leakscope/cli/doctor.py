@@ -30,6 +30,7 @@ EXTRAS = {
     "lpips": ("lpips",),
     "torchvision": ("torchvision",),
     "flower": ("flwr",),
+    "ray": ("ray",),
     "dp": ("opacus",),
     "he": ("tenseal", "phe", "gmpy2"),
     "search": ("optuna",),
