@@ -96,7 +96,7 @@ def measure(folder: Path, *, cells: int, rounds: int) -> dict[str, Any]:
 
 
 def schedule(times: Sequence[float], *, workers: int, each: float, start: float) -> float:
-    """Seconds until the last cell is stored: who is free gets the next one, from one hand that does one thing at a time.
+    """Seconds until the last cell ends: who is free gets the next one, from one process that does one thing at a time.
 
     Example:
         >>> schedule([2.0, 2.0, 2.0, 2.0], workers=2, each=0.0, start=1.0)
