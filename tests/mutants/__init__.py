@@ -10,12 +10,13 @@ from mutants import (
     matching,
     measures,
     privacy,
+    ray,
     transforms,
     utility,
     verdicts,
 )
 from mutants.mutant import Mutant as Mutant
 
-_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts)
+_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts, ray)
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

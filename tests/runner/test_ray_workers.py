@@ -24,8 +24,9 @@ from leakscope.runner import Cell, Event, EventKind, Execute, NamedCall, SweepRe
 from leakscope.runner.events import Interrupts
 from leakscope.runner.ledger import open_ledger
 from leakscope.runner.limits import Limits
+from leakscope.runner.ray_cluster import LocalCluster, RayCluster
 from leakscope.runner.ray_folder import cluster_folder
-from leakscope.runner.ray_workers import LocalCluster, RayCluster, RayPool
+from leakscope.runner.ray_workers import RayPool
 from leakscope.runner.run import run_in
 from leakscope.types import Status
 

@@ -15,7 +15,8 @@ from leakscope.runner.ledger import JOURNAL, Ledger, entries_of, load_cell, open
 from leakscope.runner.limits import Limits
 from leakscope.runner.outcomes import Outcomes, SweepResult
 from leakscope.runner.process_workers import ProcessPool
-from leakscope.runner.ray_workers import ExistingCluster, LocalCluster, RayPool
+from leakscope.runner.ray_cluster import ExistingCluster, LocalCluster
+from leakscope.runner.ray_workers import RayPool
 from leakscope.runner.workers import WorkerPool
 from leakscope.types import Status
 
