@@ -1,4 +1,4 @@
-"""A Ray cluster: one that is started for the run on this machine, or one that exists. The only file that imports Ray."""
+"""A Ray cluster: started for the run on this machine, or one that exists. The only file that imports Ray."""
 
 from __future__ import annotations
 
