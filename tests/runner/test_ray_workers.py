@@ -90,6 +90,7 @@ def gone(process: int, *, seconds: float = 10.0) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_every_ending_is_a_status_of_its_own_cell(cluster: RayCluster, tmp_path: Path, side_file: Path) -> None:
     cells = [*(workloads.cell(do) for do in ODD), *WORK]
     result, events = sweep(cluster, cells, tmp_path / "run", workers=2, timeout=4)
@@ -123,6 +124,7 @@ def test_sockets_listen_on_this_machine_alone_and_files_are_the_owners(cluster: 
     assert "RAY_AUTH_MODE" not in os.environ, "the caller's environment is as it was"
 
 
+@pytest.mark.slow
 def test_nobody_comes_in_without_the_token(cluster: RayCluster) -> None:
     address = cluster.library.get_runtime_context().gcs_address
     # Also without the setting that would have Ray look for another address than the loopback one.

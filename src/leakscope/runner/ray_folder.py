@@ -34,6 +34,8 @@ _SETTINGS = {
     "RAY_memory_monitor_refresh_ms": "0",
     # A worker's end is the end of what its cell has started.
     "RAY_process_group_cleanup_enabled": "1",
+    # Ray's workers make way for every other program unless told: a cell would wait for ever on a busy machine.
+    "RAY_worker_niceness": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
