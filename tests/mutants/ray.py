@@ -61,14 +61,14 @@ MUTANTS = (
     ),
     Mutant(
         "processes of other clusters are ended, too",
-        "runner/ray_folder.py",
-        "        return True\n    return any(",
-        "        return True\n    return bool((process / 'environ').read_bytes().count(TOKEN.encode())) or any(",
+        "runner/ray_guard.py",
+        "return any(_target",
+        "return TOKEN.encode() in (process / 'environ').read_bytes() or any(_target",
         _FOLDER,
     ),
     Mutant(
         "what outlives a cluster stays",
-        "runner/ray_folder.py",
+        "runner/ray_guard.py",
         "os.kill(int(entry.name), signal.SIGKILL)",
         "pass",
         _FOLDER,
@@ -76,8 +76,8 @@ MUTANTS = (
     Mutant(
         "folders of living runs are removed",
         "runner/ray_folder.py",
-        '            with lock.hold(folder / "lock"):\n                _end',
-        "            if True:\n                _end",
+        '            with lock.hold(folder / "lock"):\n                end',
+        "            if True:\n                end",
         _FOLDER,
     ),
     Mutant(

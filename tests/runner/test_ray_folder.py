@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from leakscope.runner import lock, ray_folder
-from leakscope.runner.ray_folder import TOKEN, cluster_environment, cluster_folder
+from leakscope.runner.ray_folder import cluster_environment, cluster_folder
+from leakscope.runner.ray_guard import TOKEN
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -87,3 +88,23 @@ def test_the_environment_is_the_clusters_while_it_starts_and_the_users_afterward
         assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
         assert not {"RAY_AUTH_TOKEN", "RAY_ADDRESS"} & set(os.environ)
     assert dict(os.environ) == before
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from leakscope.runner import ray_folder
+ray_folder._PARENT = Path(sys.argv[1])
+with ray_folder.cluster_folder() as folder:
+    print(folder, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_leaves_no_folder(parent: Path) -> None:
+    found = subprocess.run([sys.executable, "-c", KILLED, str(parent)], stdout=subprocess.PIPE, text=True, check=False)
+    assert found.returncode == -9
+    until = time.monotonic() + 30
+    while Path(found.stdout.strip()).exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert list(parent.iterdir()) == []

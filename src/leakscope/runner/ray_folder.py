@@ -1,7 +1,6 @@
 """The folder of a Ray cluster that we start: private, with its token, and gone afterwards with all that belongs to it.
 
-Every process of the cluster inherits the path of its token, and has logs or sockets open in the folder: by these it is
-found when it outlives the cluster.
+A guard, a process of its own, sees to that also where the run is killed.
 """
 
 from __future__ import annotations
@@ -10,19 +9,21 @@ import contextlib
 import os
 import secrets
 import shutil
-import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from leakscope.errors import LeakscopeError
-from leakscope.runner import lock
+from leakscope.runner import lock, ray_guard
+from leakscope.runner.ray_guard import TOKEN, end_processes
 
 _PREFIX = "leakscope-ray-"
 # Not the folder that TMPDIR names: with a longer path, Ray's sockets have names that no socket may have.
 _PARENT = Path("/tmp")
-TOKEN = "RAY_AUTH_TOKEN_PATH"
+_GUARD_SECONDS = 30.0
 
 # Read by Ray when it is imported, and by the processes that it starts.
 _SETTINGS = {
@@ -50,10 +51,8 @@ def cluster_folder() -> Iterator[Path]:
         with lock.hold(folder / "lock"):
             with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(secrets.token_hex(32))
-            try:
+            with _guarded(folder):
                 yield folder
-            finally:
-                _end_processes(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -81,27 +80,20 @@ def _remove_abandoned() -> None:
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
             with lock.hold(folder / "lock"):
-                _end_processes(folder)
+                end_processes(folder)
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end_processes(folder: Path) -> None:
-    """Kill what still runs of the cluster whose folder this is."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if int(entry.name) != os.getpid() and _belongs(entry, folder):
-                os.kill(int(entry.name), signal.SIGKILL)
-
-
-def _belongs(process: Path, folder: Path) -> bool:
-    # Some of Ray's processes write their title over their environment.
-    if f"{TOKEN}={folder / 'token'}".encode() in (process / "environ").read_bytes().split(b"\0"):
-        return True
-    return any(_target(file).startswith(f"{folder}/") for file in (process / "fd").iterdir())
-
-
-def _target(file: Path) -> str:
-    try:
-        return os.readlink(file)
-    except OSError:
-        return ""
+@contextmanager
+def _guarded(folder: Path) -> Iterator[None]:
+    """Have a process of its own wait for our end: it ends the cluster, and removes its folder, whatever ended us."""
+    # By its path, so that it imports nothing; apart from our terminal, so that Ctrl-C is for us alone.
+    command = [sys.executable, "-I", ray_guard.__file__, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            yield
+        finally:
+            end_processes(folder)
+            if process.stdin is not None:
+                process.stdin.close()
+            process.wait(timeout=_GUARD_SECONDS)
