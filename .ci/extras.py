@@ -18,6 +18,8 @@ from packaging.requirements import Requirement
 # Neither may report anything to anyone, here as elsewhere.
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0")
 NOT_FOR_USERS = {"all", "dev", "docs"}
+# Packages that are imported by another name than they are installed by.
+MODULES = {"grpcio": "grpc"}
 
 
 def packages(distribution: str, extra: str) -> Iterator[str]:
@@ -99,8 +101,9 @@ def main() -> int:
     for extra in sorted(set(metadata.metadata("leakscope").get_all("Provides-Extra") or ()) - NOT_FOR_USERS):
         for package in packages("leakscope", extra):
             try:
-                importlib.import_module(package)
-                remark = check_importers(package)
+                name = MODULES.get(package, package)
+                importlib.import_module(name)
+                remark = check_importers(name)
                 if package == "torchvision" and operators:
                     remark += ", with two operators declared by hand"
             except Exception as error:

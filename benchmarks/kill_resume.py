@@ -2,8 +2,11 @@
 
     python benchmarks/kill_resume.py --kills 50
     python benchmarks/kill_resume.py --kills 200 --of-workers 4 --workers 4
+    python benchmarks/kill_resume.py --kills 25 --of-workers 4 --early 0 --on ray
 
-With `--of-workers 4`, four of five kills hit a worker: the sweep goes on by itself and tries the cell once more.
+With `--of-workers 4`, four of five kills hit a worker: the sweep goes on by itself and tries the cell once more. With
+`--on ray` workers are actors of a cluster that the sweep starts, and 25 kills are 20 of workers and 5 of the sweep; the
+reference runs on processes.
 
 An uninterrupted run of the same cells is the reference: afterwards the set of cell files and
 their SHA-256 must be equal, and no cell that the journal called finished may have run again.
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -35,6 +39,8 @@ from leakscope.types import Status
 
 SIDE = "LEAKSCOPE_KILL_RESUME_SIDE"
 CELL_SECONDS = 0.1
+# How long what a killed sweep had started may take to end: who is still importing notices only after that.
+PATIENCE_SECONDS = 30.0
 # Cells a kill lets through on average, with some to spare, so that every kill hits a live run.
 CELLS_PER_KILL = 10
 
@@ -59,14 +65,14 @@ def grid(count: int) -> list[Cell]:
 class Victim:
     """One run directory, its side file and the process that works on it."""
 
-    def __init__(self, folder: Path, *, cells: int, workers: int) -> None:
+    def __init__(self, folder: Path, *, cells: int, workers: int, on: str) -> None:
         """Use `folder`/run for the run and `folder`/side for the notes."""
         self.directory = folder / "run"
         self._side = folder / "side"
         folder.mkdir()
         self._side.touch()
         self._command = [sys.executable, __file__, "--drive", str(self.directory)]
-        self._command += ["--cells", str(cells), "--workers", str(workers)]
+        self._command += ["--cells", str(cells), "--workers", str(workers), "--on", on]
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start, or resume, the run."""
@@ -83,7 +89,7 @@ class Victim:
 
     def running(self) -> dict[int, int]:
         """The seed that each living worker began last, by process."""
-        return {process: seed for seed, process in self.notes() if _is_worker(process)}
+        return {process: seed for seed, process in self.notes() if self._has(process)}
 
     def finished(self) -> set[str]:
         """Keys the journal calls finished, and well."""
@@ -97,20 +103,23 @@ class Victim:
         return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (self.directory / "cells").iterdir()}
 
     def orphans(self) -> int:
-        """Worker processes that outlive a killed run by more than two seconds."""
-        deadline = time.monotonic() + 2
-        workers = {process for _, process in self.notes()}
-        while (alive := sum(map(_is_worker, workers))) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        """Processes of a killed run, workers and Ray's own, that outlive it."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (alive := sum(map(self._has, _processes()))) and time.monotonic() < deadline:
+            time.sleep(0.1)
         return alive
 
+    def _has(self, process: int) -> bool:
+        # All of its processes, and nothing else, have inherited the name of the side file.
+        try:
+            found = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            return f"{SIDE}={self._side}".encode() in found
+        except OSError:
+            return False
 
-def _is_worker(process: int) -> bool:
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-        return b"multiprocessing" in Path(f"/proc/{process}/cmdline").read_bytes() and ") Z " not in stat
-    except OSError:
-        return False
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
 
 
 def kill_once(victim: Victim, rng: random.Random, *, early: bool) -> bool:
@@ -161,13 +170,14 @@ class WorkerKills:
             self._hit.update([seed for seed, worker in self._victim.notes() if worker == chosen][-1:])
 
 
-def measure(folder: Path, *, kills: int, cells: int, workers: int, seed: int, of_workers: int = 0) -> dict[str, Any]:
-    """Run the reference, then the victim with `kills` kills, `of_workers` of workers before each of it, and compare."""
-    reference = Victim(folder / "reference", cells=cells, workers=workers)
+def measure(folder: Path, told: argparse.Namespace, *, cells: int) -> dict[str, Any]:
+    """Run the reference, then the victim with so many kills, some of workers before each of it, and compare."""
+    kills, of_workers = told.kills, told.of_workers
+    reference = Victim(folder / "reference", cells=cells, workers=told.workers, on="processes")
     if reference.start().wait() != 0:
         raise SystemExit("the uninterrupted run failed")
-    victim = Victim(folder / "killed", cells=cells, workers=workers)
-    rng = random.Random(seed)
+    victim = Victim(folder / "killed", cells=cells, workers=told.workers, on=told.on)
+    rng = random.Random(told.seed)
     seeds = {cell.key: seed for seed, cell in enumerate(grid(cells))}
     # For each finished cell, how often it had run when it was first seen finished.
     settled: dict[str, int] = {}
@@ -175,11 +185,12 @@ def measure(folder: Path, *, kills: int, cells: int, workers: int, seed: int, of
     strikes = WorkerKills(victim, rng)
     while landed + strikes.landed < kills and number < kills:
         number += 1
-        if of_workers and number % 5:
+        early = bool(told.early) and number % told.early == 0
+        if of_workers and not early:
             strikes.strike(min(of_workers, kills - landed - strikes.landed - 1))
             landed += kill(strikes.process)
         else:
-            landed += kill_once(victim, rng, early=number % 5 == 0)
+            landed += kill_once(victim, rng, early=early)
         orphans += victim.orphans()
         executions = victim.executions()
         for key in victim.finished():
@@ -192,6 +203,7 @@ def measure(folder: Path, *, kills: int, cells: int, workers: int, seed: int, of
     return {
         "kills": landed + strikes.landed,
         "kills_of_workers": strikes.landed,
+        "on": told.on,
         "cells": cells,
         "finished_when_last_killed": settled_at_last_kill,
         "finished": len(victim.finished()),
@@ -209,22 +221,21 @@ def main() -> int:
     parser.add_argument("--cells", type=int, default=None, help="default: enough that every kill hits a live run")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--of-workers", type=int, default=0, help="kills of workers before each kill of the sweep")
+    parser.add_argument("--early", type=int, default=5, help="every so many kills hit a sweep that starts; 0 for none")
+    parser.add_argument("--on", choices=("processes", "ray"), default="processes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--drive", type=Path, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     cells = options.cells or CELLS_PER_KILL * options.kills + 4
     if options.drive:
-        result = run(grid(cells), execute, options.drive, workers=options.workers, retry_failed=True)
+        # By the name under which other processes find it.
+        named = importlib.import_module("kill_resume").execute
+        result = run(
+            grid(cells), named, options.drive, workers=options.workers, retry_failed=True, on=options.on, timeout=60
+        )
         return 0 if len(result.finished) == cells else 1
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(
-            Path(folder),
-            kills=options.kills,
-            cells=cells,
-            workers=options.workers,
-            seed=options.seed,
-            of_workers=options.of_workers,
-        )
+        found = measure(Path(folder), options, cells=cells)
     print(json.dumps(found, indent=2))
     sound = found["files_equal"] and found["finished"] == cells
     return 0 if sound and not found["finished_cells_run_again"] and not found["orphaned_workers"] else 1

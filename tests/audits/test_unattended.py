@@ -148,7 +148,7 @@ def test_ctrl_c_ends_a_run_whose_worker_is_frozen_in_its_answer(
 ) -> None:
     note = tmp_path / "frozen"
     monkeypatch.setenv(FROZEN, str(note))
-    monkeypatch.setattr(run_module, "execute", execute_and_freeze)
+    monkeypatch.setattr(run_module, "execute_planned", execute_and_freeze)
     # Pressed once, the answer is given so long to go on; pressed twice, nothing is waited for.
     monkeypatch.setattr("leakscope.runner.dispatch._STALLED_SECONDS", 2.0 if presses == 1 else 600.0)
     pressed: list[float] = []

@@ -14,6 +14,7 @@ from mutants import (
     privacy,
     sealing,
     text,
+    ray,
     transforms,
     utility,
     verdicts,
@@ -36,5 +37,6 @@ _PARTS = (
     sealing,
     text,
 )
+_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts, ray)
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

@@ -7,14 +7,13 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from leakscope.audits.execute import execute
-from leakscope.audits.inputs import Inputs
+from leakscope.audits.execute import execute_planned
 from leakscope.runner import CellOutcome, frames
 
 FROZEN = "LEAKSCOPE_TEST_FROZEN"
 
 
-def execute_and_freeze(spec: Mapping[str, Any], *, inputs: Inputs) -> CellOutcome:
+def execute_and_freeze(spec: Mapping[str, Any], *, inputs: Mapping[str, Any]) -> CellOutcome:
     """Compute a cell, and stop as a suspended machine does when its answer is half sent."""
 
     def write_half(descriptor: int, frame: bytes) -> None:
@@ -24,4 +23,4 @@ def execute_and_freeze(spec: Mapping[str, Any], *, inputs: Inputs) -> CellOutcom
         os.kill(os.getpid(), signal.SIGSTOP)
 
     frames.write_frame = write_half
-    return execute(spec, inputs=inputs)
+    return execute_planned(spec, inputs=inputs)

@@ -34,6 +34,11 @@ def execute(spec: Mapping[str, Any]) -> CellOutcome:
     return _BEHAVIOURS[spec["do"]](spec)
 
 
+def execute_with(spec: Mapping[str, Any], *, settings: Mapping[str, Any]) -> CellOutcome:
+    """Say what came with the spec."""
+    return CellOutcome(Status.OK, {"settings": dict(settings)})
+
+
 def traces() -> list[str]:
     """What ran so far, one entry per execution."""
     path = Path(os.environ[SIDE])
@@ -99,6 +104,11 @@ def _exit(spec: Mapping[str, Any]) -> CellOutcome:
     raise SystemExit(3)
 
 
+def _stop(spec: Mapping[str, Any]) -> CellOutcome:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return _work(spec)
+
+
 def _freeze(spec: Mapping[str, Any]) -> CellOutcome:
     """Answer up to byte `stop` and stop there, as a process does whose machine is suspended."""
 
@@ -112,6 +122,7 @@ def _freeze(spec: Mapping[str, Any]) -> CellOutcome:
 
 _BEHAVIOURS = {
     "freeze": _freeze,
+    "stop": _stop,
     "work": _work,
     "nan": _nan,
     "die": _die,

@@ -16,7 +16,7 @@ from leakscope.errors import UsageError
 from leakscope.runner import Cell, CellOutcome, Event, EventKind, read_cells, run
 from leakscope.runner.journal import scan
 from leakscope.runner.ledger import cell_path
-from leakscope.runner.workers import Worker, wait_for
+from leakscope.runner.process_workers import ProcessPool
 from leakscope.types import Status
 
 ODD = {
@@ -182,10 +182,11 @@ def test_memory_limit_fails_one_cell_and_running_alone_gets_all(tmp_path: Path) 
 
 def _measure_fresh_worker() -> float:
     """Megabytes of a worker process that has run nothing."""
-    worker = Worker(workloads.execute)
+    pool = ProcessPool(workloads.execute)
+    worker = pool.start()
     try:
         while worker.private_mb is None:
-            wait_for([worker], seconds=0.1)
+            pool.wait([worker], seconds=0.1)
             worker.poll()
         return worker.private_mb
     finally:

@@ -16,6 +16,7 @@ from leakscope import catalogue
 from leakscope.audits.durations import is_no_limit, parse_duration, parse_time_limit
 from leakscope.catalogue import parse_spec, split_chain
 from leakscope.errors import BadInputError, UsageError, suggest
+from leakscope.execution import PROCESSES, check_execution, is_elsewhere
 from leakscope.input_values import find_constants, read_ranges
 from leakscope.local_training import LocalTraining
 from leakscope.one_hot import parse_one_hot
@@ -202,9 +203,9 @@ def check_config(config: Config, *, source: str = "the configuration") -> None:
             raise UsageError(f"{source}: model_options: unknown model {name!r}.{suggest(name, catalogue.NETWORKS)}")
 
 
-def check_before_torch(config: Config, *, workers: int | None = None) -> None:
+def check_before_torch(config: Config, *, workers: int | None = None, on: str = PROCESSES) -> None:
     """Refuse what a run would refuse after it has imported everything: values, files and code that are not there."""
-    check_workers(workers)
+    check_workers(config.workers if workers is None else workers, on=on)
     for axis in ("models", "data", "attacks", "defences", "scenarios", "seeds"):
         if not config.model_dump(include={axis})[axis]:
             raise UsageError(f"the configuration names no {axis}; expected at least one")
@@ -223,10 +224,13 @@ def check_before_torch(config: Config, *, workers: int | None = None) -> None:
             check_findable(part)
 
 
-def check_workers(workers: int | None) -> None:
-    """Refuse a number of processes below 1."""
+def check_workers(workers: int | None, *, on: str = PROCESSES) -> None:
+    """Refuse a number of workers below 1, none for a cluster that others share, and a place that is none."""
+    check_execution(on)
     if workers is not None and workers < 1:
         raise UsageError(f"workers must be ≥ 1, got {workers}; leave it out for one per core")
+    if workers is None and is_elsewhere(on):
+        raise UsageError(f"on {on}, say how many of its processors to use; expected workers, got none")
 
 
 def _list_code(config: Config) -> list[tuple[str, str]]:

@@ -34,6 +34,11 @@ from leakscope.types import AuditResult, Bounds, LocalTraining, Status
 FEWEST_STEPS = 20
 
 
+def execute_planned(spec: Mapping[str, Any], *, inputs: Mapping[str, Any]) -> CellOutcome:
+    """As `execute`, with inputs as they reach a worker."""
+    return execute(spec, inputs=Inputs.from_json(inputs))
+
+
 def execute(spec: Mapping[str, Any], *, inputs: Inputs | None = None) -> CellOutcome:
     """Run an attack cell or a training cell; a refusal is an outcome, not an error.
 

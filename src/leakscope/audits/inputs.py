@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from leakscope.catalogue import is_data_code
 from leakscope.data.load import is_folder
@@ -21,6 +22,7 @@ from leakscope.data.own import is_own
 from leakscope.data.sets import FOLDER_PREFIX, SETS
 from leakscope.errors import BadInputError
 from leakscope.files import write_atomic
+from leakscope.runner import JSON
 from leakscope.types import Batch
 
 RECORD = "inputs.json"
@@ -84,6 +86,18 @@ class Inputs:
     locations: Mapping[str, str] = field(default_factory=dict, repr=False)
     hashes: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     weights: str | None = field(default=None, repr=False)
+
+    def to_json(self) -> dict[str, JSON]:
+        """As a worker gets it, on this machine or another."""
+        record = {"key": self.record.key.hex(), "seen": self.record.seen, "first": self.record.first}
+        return {"record": record, "locations": self.locations, "hashes": self.hashes, "weights": self.weights}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Inputs:
+        """What `to_json` wrote."""
+        seen = {name: tuple(hashes) for name, hashes in told["record"]["seen"].items()}
+        record = DataRecord(bytes.fromhex(told["record"]["key"]), seen, told["record"]["first"])
+        return cls(record, told["locations"], told["hashes"], told["weights"])
 
     def locate(self, name: str) -> str:
         """Where the data called `name` are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from leakscope.audits.config import Config
 from leakscope.audits.durations import TIMEOUT_SECONDS
+from leakscope.execution import PROCESSES, is_elsewhere
 from leakscope.runner.limits import Limits, available_mb
 
 # With a budget, no cell is planned to take more than all of it: so often that long is no longer slow but stuck.
@@ -12,11 +13,15 @@ TIMES_THE_BUDGET, LEAST_TIMEOUT_SECONDS = 3.0, 600.0
 SHARE_OF_MEMORY, LEAST_WORKER_MB = 0.9, 2048
 
 
-def choose_limits(config: Config, *, workers: int, seconds: float | None) -> Limits:
-    """The limits of a run: those of the configuration, where 0 is none, and else what suits budget and machine."""
+def choose_limits(config: Config, *, workers: int, seconds: float | None, on: str = PROCESSES) -> Limits:
+    """The limits of a run: those of the configuration, where 0 is none, and else what suits budget and machine.
+
+    Of a cluster this machine does not know the memory: there Ray alone watches it, unless the configuration says.
+    """
     usual = TIMEOUT_SECONDS if config.budget is None else max(LEAST_TIMEOUT_SECONDS, TIMES_THE_BUDGET * config.budget)
     timeout = usual if config.timeout is None else config.timeout
-    memory = default_memory_mb(workers) if config.memory_mb is None else config.memory_mb
+    usual_mb = 0 if is_elsewhere(on) else default_memory_mb(workers)
+    memory = usual_mb if config.memory_mb is None else config.memory_mb
     return Limits(workers, timeout or None, memory or None, seconds)
 
 

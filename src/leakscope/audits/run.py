@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import yaml
@@ -16,7 +15,7 @@ from leakscope.audits.audit import audit
 from leakscope.audits.bill import Bill
 from leakscope.audits.budget import plan_within
 from leakscope.audits.config import Config, check_workers, load_config
-from leakscope.audits.execute import execute
+from leakscope.audits.execute import execute_planned
 from leakscope.audits.inputs import DataRecord, Inputs
 from leakscope.audits.limits import choose_limits
 from leakscope.audits.overhead import Overhead, report_seconds
@@ -25,12 +24,13 @@ from leakscope.audits.price import price_cells
 from leakscope.audits.stale import explain_reruns
 from leakscope.audits.summary import summarise_audit
 from leakscope.errors import BadInputError, InconclusiveError, UsageError
+from leakscope.execution import PROCESSES
 from leakscope.files import write_atomic
 from leakscope.report import SelfCheck, Summary, write_report
-from leakscope.runner import SweepResult
+from leakscope.runner import NamedCall, SweepResult
 from leakscope.runner.events import Interrupts, show_events
 from leakscope.runner.ledger import open_ledger
-from leakscope.runner.run import run_in
+from leakscope.runner.run import open_pool, run_in
 from leakscope.types import Status
 
 # Settings that version 0.1 did not have; where they were not set, it reads the same.
@@ -68,6 +68,7 @@ def run_campaign(
     *,
     show_images: bool | None = None,
     workers: int | None = None,
+    on: str = PROCESSES,
     quiet: bool = False,
     retry_failed: bool = False,
     command: str = "",
@@ -78,9 +79,12 @@ def run_campaign(
 
     With a budget, the first call samples, plans and keeps the plan in `config.yaml`; every later one
     follows that plan and has the whole budget again for what is left.
+
+    Cells run `on` processes of this machine, or on Ray: see `leakscope.runner.run`.
     """
     began = time.monotonic()
     settings = config if isinstance(config, Config) else load_config(config)
+    check_workers(settings.workers if workers is None else workers, on=on)
     folder = Path(directory)
     plan = make_plan(settings, show_images=show_images, record=DataRecord.read(folder))
     # What was chosen for the networks is part of the settings: it is written down, and the same command finds it again.
@@ -101,15 +105,17 @@ def run_campaign(
         _keep_config(folder, public)
         with show_events(quiet=quiet) as listener:
             explain_reruns(ledger, plan.cells, listener)
-            found = run_in(
-                ledger,
-                [spec.cell for spec in plan.cells],
-                partial(execute, inputs=plan.inputs),
-                limits=choose_limits(settings, workers=processes, seconds=_left(settings.budget, began)),
-                interrupts=interrupts,
-                retry_failed=retry_failed,
-                on_event=listener,
-            )
+            call = NamedCall.to(execute_planned, inputs=plan.inputs.to_json())
+            with open_pool(on, call, workers=processes) as pool:
+                found = run_in(
+                    ledger,
+                    [spec.cell for spec in plan.cells],
+                    pool,
+                    limits=choose_limits(settings, workers=processes, seconds=_left(settings.budget, began), on=on),
+                    interrupts=interrupts,
+                    retry_failed=retry_failed,
+                    on_event=listener,
+                )
         # One at a time: a cell's pictures are not for the summary, and not for the memory.
         outcomes = [None if outcome is None else replace(outcome, tensors={}) for outcome in found.outcomes]
         told = plan.inputs.redact(command)

@@ -75,7 +75,12 @@ def audit(
     show_images: bool | None = typer.Option(
         None, help="Put private images into the report (default: embedded data only)."
     ),
-    workers: int | None = typer.Option(None, help="Processes of one thread (default: one per core)."),
+    on: str = typer.Option(
+        "processes", help="Where cells run: processes, ray (a cluster for this run), or a cluster, ray://host:port."
+    ),
+    workers: int | None = typer.Option(
+        None, help="Processes, or workers on Ray, of one thread (default: one per core of this machine)."
+    ),
     retry_failed: bool = typer.Option(False, help="Run cells again that ended in error, timeout or oom."),
     budget: str | None = typer.Option(
         None, help="Wall time to split over the cells, e.g. 90s, 2m, 1h30m; attacks are shortened to fit."
@@ -132,7 +137,7 @@ def audit(
         "memory_mb": memory_mb,
     }
     settings = _settings(config, given)
-    configuration.check_before_torch(settings, workers=workers)
+    configuration.check_before_torch(settings, workers=workers, on=on)
     for option, path in (("--junit", junit), ("--sarif", sarif)):
         if path is not None:
             check_target(path, option)
@@ -151,6 +156,7 @@ def audit(
             out,
             show_images=show_images,
             workers=workers,
+            on=on,
             quiet=quiet,
             retry_failed=retry_failed,
             command="leakscope " + shlex.join(sys.argv[1:]),

@@ -31,6 +31,7 @@ EXTRAS = {
     "lpips": ("lpips",),
     "torchvision": ("torchvision",),
     "flower": ("flwr", "ray"),
+    "ray": ("ray",),
     "dp": ("opacus",),
     "he": ("tenseal", "phe", "gmpy2"),
     "search": ("optuna",),

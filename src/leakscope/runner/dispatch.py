@@ -1,7 +1,7 @@
 """Hands cells to workers and deals with what becomes of them.
 
 A worker that dies costs its cell one attempt; a cell that runs out of memory is put at the end
-of the queue and tried once more alone, in a fresh process. Whatever happens, every cell ends in
+of the queue and tried once more alone, in a fresh worker. Whatever happens, every cell ends in
 a status, and only the cell concerned is affected.
 """
 
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from leakscope.errors import UsageError
 from leakscope.runner import store
-from leakscope.runner.cells import Cell, CellOutcome, Execute
+from leakscope.runner.cells import Cell, CellOutcome
 from leakscope.runner.events import Event, EventKind, Interrupts, OnEvent
 from leakscope.runner.ledger import FinishedCell, Ledger
-from leakscope.runner.limits import Limits, kernel_kills
-from leakscope.runner.workers import Answer, Worker, WorkerDied, wait_for
+from leakscope.runner.limits import Limits
+from leakscope.runner.workers import Answer, Worker, WorkerDied, WorkerPool
 from leakscope.types import Status
 
 _ATTEMPTS = 2
@@ -37,14 +37,13 @@ class Job:
     cell: Cell
     attempts: int = 0
     alone: bool = False
-    kills_before: int = 0
 
 
 class TimeLeft:
     """Time left, from the exponentially weighted mean of the seconds that cells took."""
 
     def __init__(self, workers: int) -> None:
-        """Estimate for `workers` processes at work."""
+        """Estimate for so many `workers`."""
         self._workers = workers
         self._mean: float | None = None
 
@@ -64,19 +63,19 @@ class TimeLeft:
 class Dispatch:
     """One pass over the cells that are not finished yet."""
 
-    def __init__(self, ledger: Ledger, execute: Execute, *, limits: Limits, on_event: OnEvent) -> None:
-        """Prepare; `drive` does the work."""
+    def __init__(self, ledger: Ledger, pool: WorkerPool, *, limits: Limits, on_event: OnEvent) -> None:
+        """Prepare; `drive` does the work with workers of `pool`, and leaves none behind."""
         self.executed = 0
         self.out_of_time = False
         # Keys of cells that began and have no result.
         self.unended: set[str] = set()
         self._ledger = ledger
-        self._execute = execute
+        self._pool = pool
         self._limits = limits
         self._on_event = on_event
         self._waiting: deque[Job] = deque()
         self._running: dict[Worker, Job] = {}
-        self._pool: list[Worker] = []
+        self._workers: list[Worker] = []
         # How many of those that wait must run alone: counting them each time would take as long as there are cells.
         self._alone = 0
         self._failed_starts = 0
@@ -106,11 +105,11 @@ class Dispatch:
                     self._tell(EventKind.STOP, detail="the time is over; finishing the running cells")
                 if not stopping:
                     self._fill()
-                wait_for(self._pool, seconds=_TICK)
-                for worker in list(self._pool):
+                self._pool.wait(self._workers, seconds=_TICK)
+                for worker in list(self._workers):
                     self._attend(worker)
         finally:
-            for worker in list(self._pool):
+            for worker in list(self._workers):
                 self._dismiss(worker)
 
     def _fill(self) -> None:
@@ -121,9 +120,9 @@ class Dispatch:
             self._keep_one_fresh()
         together = len(self._waiting) - self._alone + len(self._running)
         wanted = 1 if alone else min(self._limits.workers, together)
-        while len(self._pool) < wanted:
-            self._pool.append(Worker(self._execute))
-        for worker in self._pool:
+        while len(self._workers) < wanted:
+            self._workers.append(self._pool.start())
+        for worker in self._workers:
             idle = worker.private_mb is not None and worker not in self._running
             if idle and self._waiting and self._waiting[0].alone == alone:
                 job = self._waiting.popleft()
@@ -132,13 +131,12 @@ class Dispatch:
 
     def _keep_one_fresh(self) -> None:
         # Alone means alone: idle workers hold memory too, and a used one holds what it kept.
-        keep = next((worker for worker in self._pool if worker.fresh), None)
-        for worker in [worker for worker in self._pool if worker is not keep]:
+        keep = next((worker for worker in self._workers if worker.fresh), None)
+        for worker in [worker for worker in self._workers if worker is not keep]:
             self._dismiss(worker)
 
     def _start(self, worker: Worker, job: Job) -> None:
         job.attempts += 1
-        job.kills_before = kernel_kills()
         self._ledger.begin(job.cell, attempt=job.attempts)
         self.unended.add(job.cell.key)
         self._running[worker] = job
@@ -146,14 +144,14 @@ class Dispatch:
         self._tell(EventKind.START, job.cell)
 
     def _attend(self, worker: Worker) -> None:
-        if worker not in self._pool:
+        if worker not in self._workers:
             return
         job = self._running.get(worker)
         starting = worker.private_mb is None
         try:
             answer = worker.poll()
         except WorkerDied as death:
-            self._bury(worker, job, starting=starting, how=str(death))
+            self._bury(worker, job, starting=starting, death=death)
             return
         if starting and worker.private_mb is not None:
             self._failed_starts = 0
@@ -165,7 +163,8 @@ class Dispatch:
             self._dismiss(worker)
             self._fail(job, Status.TIMEOUT, error="Timeout", message=message, seconds=seconds)
         elif worker.private_mb is None and worker.elapsed > _STARTUP_SECONDS:
-            self._bury(worker, job, starting=True, how=f"not ready after {_STARTUP_SECONDS:g} s")
+            late = WorkerDied(f"not ready after {_STARTUP_SECONDS:g} s")
+            self._bury(worker, job, starting=True, death=late)
 
     def _overdue(self, worker: Worker) -> str:
         """Why a worker is not waited for any longer; nothing while it is."""
@@ -188,24 +187,20 @@ class Dispatch:
         entry = FinishedCell(store.digest(answer.data), answer.status, answer.seconds, answer.peak_mb, answer.measured)
         self._finish(job, answer.data, entry)
 
-    def _bury(self, worker: Worker, job: Job | None, *, starting: bool, how: str) -> None:
+    def _bury(self, worker: Worker, job: Job | None, *, starting: bool, death: WorkerDied) -> None:
         self._dismiss(worker)
         if starting:
             self._failed_starts += 1
         if self._failed_starts >= _ATTEMPTS:
-            raise UsageError(
-                f"worker processes cannot start ({how}). Workers import the program that calls run: put the call "
-                "under `if __name__ == '__main__':`, and execute at the top level of an importable module"
-            )
+            raise UsageError(f"workers cannot start ({death}). {self._pool.remedy}")
         if job is None:
             return
-        hungry = kernel_kills() > job.kills_before
         if job.attempts < _ATTEMPTS:
-            self._retry(job, alone=job.alone or hungry, detail=f"worker {how}")
-        elif hungry:
+            self._retry(job, alone=job.alone or death.hungry, detail=f"worker {death}")
+        elif death.hungry:
             self._fail(job, Status.OOM, error="MemoryError", message="memory ran out")
         else:
-            self._fail(job, Status.ERROR, error="WorkerDied", message=f"worker {how}, {_ATTEMPTS} times")
+            self._fail(job, Status.ERROR, error="WorkerDied", message=f"worker {death}, {_ATTEMPTS} times")
 
     def _retry(self, job: Job, *, alone: bool, detail: str) -> None:
         job.alone = alone
@@ -226,7 +221,7 @@ class Dispatch:
         self._tell(EventKind.FINISH, job.cell, status=entry.status, seconds=entry.seconds)
 
     def _dismiss(self, worker: Worker) -> None:
-        self._pool.remove(worker)
+        self._workers.remove(worker)
         self._running.pop(worker, None)
         worker.kill()
 

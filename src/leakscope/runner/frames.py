@@ -19,10 +19,15 @@ _CHUNK = 1 << 20
 _MOST_AT_ONCE = 64 << 20
 
 
-def pack_frame(header: Mapping[str, Any], data: bytes = b"") -> bytes:
+def pack_message(header: Mapping[str, Any], data: bytes = b"") -> bytes:
     """One message: a line of JSON, then `data` as it is."""
-    text = json.dumps(header).encode() + b"\n"
-    return _LENGTH.pack(len(text) + len(data)) + text + data
+    return json.dumps(header).encode() + b"\n" + data
+
+
+def pack_frame(header: Mapping[str, Any], data: bytes = b"") -> bytes:
+    """One message behind its length, for a pipe."""
+    message = pack_message(header, data)
+    return _LENGTH.pack(len(message)) + message
 
 
 def split_frame(message: bytes) -> tuple[dict[str, Any], bytes]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from leakscope.errors import BadInputError
+from leakscope.execution import PROCESSES, RAY, check_execution
 from leakscope.runner import journal
 from leakscope.runner.cells import Cell, CellOutcome, Execute
 from leakscope.runner.dispatch import Dispatch
@@ -13,6 +14,10 @@ from leakscope.runner.events import Event, EventKind, Interrupts, OnEvent, ignor
 from leakscope.runner.ledger import JOURNAL, Ledger, entries_of, load_cell, open_ledger
 from leakscope.runner.limits import Limits
 from leakscope.runner.outcomes import Outcomes, SweepResult
+from leakscope.runner.process_workers import ProcessPool
+from leakscope.runner.ray_cluster import ExistingCluster, LocalCluster
+from leakscope.runner.ray_workers import RayPool
+from leakscope.runner.workers import WorkerPool
 from leakscope.types import Status
 
 # What a second try may change: the rest says something about the cell itself.
@@ -24,6 +29,7 @@ def run(
     execute: Execute,
     directory: Path,
     *,
+    on: str = PROCESSES,
     workers: int = 1,
     timeout: float | None = None,
     memory_mb: int | None = None,
@@ -31,17 +37,20 @@ def run(
     retry_failed: bool = False,
     on_event: OnEvent | None = None,
 ) -> SweepResult:
-    """Run every cell that `directory` does not hold yet, in worker processes.
+    """Run every cell that `directory` does not hold yet, in worker processes or on Ray.
 
     Call it again with the same cells to continue after a crash, a kill, a full disk, SIGTERM or Ctrl-C.
-    The files written depend on the cells alone, not on the number of workers, their order or
-    how often the run was resumed.
+    The files written depend on the cells alone, not on the number of workers, where they run, their order
+    or how often the run was resumed.
 
     Args:
         cells: what to run. Equal cells run once.
-        execute: picklable function at the top level of a module; runs in a worker process.
+        execute: picklable function at the top level of a module, or a `NamedCall` of one with its settings;
+            runs in a worker.
         directory: the run directory, created with mode 0700 when absent.
-        workers: processes, each with one torch thread.
+        on: `processes` of this machine; `ray`, a cluster on this machine that ends with the run; or the address
+            of one that exists, `ray://host:port`.
+        workers: processes, or actors of Ray, each with one torch thread.
         timeout: seconds after which a cell is stopped with status `timeout`.
         memory_mb: what all workers together may use. Each gets an equal share; a cell that needs
             more is tried once more alone with all of it, then has status `oom`.
@@ -51,20 +60,33 @@ def run(
 
     Raises:
         UsageError: another process runs this directory, or `execute` cannot be imported by workers.
+        MissingExtraError: Ray is not installed.
         BadInputError: the journal was edited or belongs to something else.
         StorageError: the disk is full; what was finished before stays finished.
     """
     limits = Limits(workers, timeout, memory_mb, seconds)
-    with open_ledger(Path(directory)) as ledger, Interrupts() as interrupts:
+    with (
+        open_pool(on, execute, workers=workers) as pool,
+        open_ledger(Path(directory)) as ledger,
+        Interrupts() as interrupts,
+    ):
         return run_in(
-            ledger, cells, execute, limits=limits, interrupts=interrupts, retry_failed=retry_failed, on_event=on_event
+            ledger, cells, pool, limits=limits, interrupts=interrupts, retry_failed=retry_failed, on_event=on_event
         )
+
+
+def open_pool(on: str, execute: Execute, *, workers: int) -> WorkerPool:
+    """The pool of what `on` names, which starts nothing before its first worker."""
+    check_execution(on)
+    if on == PROCESSES:
+        return ProcessPool(execute)
+    return RayPool(execute, LocalCluster(workers) if on == RAY else ExistingCluster(on, workers=workers))
 
 
 def run_in(
     ledger: Ledger,
     cells: Sequence[Cell],
-    execute: Execute,
+    pool: WorkerPool,
     *,
     limits: Limits,
     interrupts: Interrupts,
@@ -75,7 +97,7 @@ def run_in(
     tell = on_event or ignore
     unique = list({cell.key: cell for cell in cells}.values())
     done, todo = _split(unique, ledger, retry_failed=retry_failed, tell=tell)
-    dispatch = Dispatch(ledger, execute, limits=limits, on_event=tell)
+    dispatch = Dispatch(ledger, pool, limits=limits, on_event=tell)
     dispatch.drive(todo, done=done, interrupts=interrupts)
     outcomes = Outcomes(ledger.directory, [(cell.key, ledger.entries.get(cell.key)) for cell in cells])
     return SweepResult(

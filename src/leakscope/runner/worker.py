@@ -44,17 +44,22 @@ def serve(pipe: Connection, execute: Execute, parent: int) -> None:
         frames.write_frame(descriptor, frames.pack_frame({"private_mb": limits.private_mb()}))
         while True:
             request, _ = frames.split_frame(frames.read_frame(descriptor))
-            header, data = _answer(request, execute)
+            header, data = answer(request, execute)
             frames.write_frame(descriptor, frames.pack_frame(header, data))
 
 
 def _die_with(parent: int) -> None:
     """Make sure this process ends when the sweep's process does, even in the middle of a cell."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
     threading.Thread(target=_watch_parent, daemon=True).start()
+
+
+def die_with_parent() -> None:
+    """Ask the kernel, where it offers that, to kill this process when the one that started it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _watch_parent() -> None:
@@ -65,7 +70,8 @@ def _watch_parent() -> None:
         os._exit(1)
 
 
-def _answer(request: Mapping[str, Any], execute: Execute) -> tuple[dict[str, Any], bytes]:
+def answer(request: Mapping[str, Any], execute: Execute) -> tuple[dict[str, Any], bytes]:
+    """Run the cell of `request` under its limit: how it ended, and the bytes of its file."""
     cell = Cell(request["spec"], request["key"])
     # A cell that forgets to seed itself must still not depend on which cell ran before it.
     torch.manual_seed(int(cell.key[:15], 16))

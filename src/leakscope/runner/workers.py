@@ -1,25 +1,17 @@
-"""Handles on worker processes, as the sweep's own process sees them."""
+"""Workers as the sweep's own process sees them, wherever they run: the base classes, and what goes to and fro."""
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import pickle
-import signal
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from typing import Any, final
 
 from leakscope.errors import UsageError
-from leakscope.runner import worker as worker_side
-from leakscope.runner.cells import Cell, Execute
-from leakscope.runner.frames import Channel, pack_frame, split_frame
+from leakscope.runner.cells import Cell
+from leakscope.runner.frames import split_frame
 from leakscope.types import Status
-
-_DEAD = (EOFError, OSError)
-_BURIAL_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -33,117 +25,101 @@ class Answer:
     data: bytes
 
 
-class Worker:
-    """One spawned process and the pipe to it.
+class WorkerDied(Exception):
+    """A worker ended; the argument says how, and `hungry` whether for want of memory."""
 
-    `private_mb` is None until the process has started and said what it uses itself; `fresh`
-    until it gets its first cell.
+    def __init__(self, how: str, *, hungry: bool = False) -> None:
+        super().__init__(how)
+        self.hungry = hungry
+
+
+class Worker(ABC):
+    """One worker, which runs one cell at a time.
+
+    `private_mb` is None until the worker has started and said what it uses itself; `fresh`
+    until it gets its first cell. A subclass moves messages and can end the worker.
     """
 
-    def __init__(self, execute: Execute) -> None:
-        """Start the process; `poll` tells when it is ready."""
-        # Spawned, not forked: a forked torch inherits locked thread pools.
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=worker_side.serve, args=(theirs, execute, os.getpid()), name="leakscope-worker"
-        )
-        with _start_errors():
-            self._process.start()
-        # Ours must close, or the end of the process would not be the end of the pipe.
-        theirs.close()
-        self._channel = Channel(self._pipe.fileno())
-        self._heard = (0, time.monotonic())
+    def __init__(self) -> None:
         self.private_mb: float | None = None
         self.fresh = True
-        self.since = time.monotonic()
-
-    @property
-    def pipe(self) -> Connection:
-        """What to wait on."""
-        return self._pipe
+        self._since = time.monotonic()
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the current cell, or the process, started."""
-        return time.monotonic() - self.since
+        """Seconds since the current cell, or the worker, started."""
+        return time.monotonic() - self._since
 
+    @property
+    def stalled(self) -> float:
+        """Seconds since the last byte of an answer that has begun; 0 where none has, or where it arrives whole."""
+        return 0.0
+
+    @property
+    @abstractmethod
+    def awaited(self) -> Any:
+        """What its pool waits on; None where nothing can come."""
+
+    @final
     def assign(self, cell: Cell, *, limit_mb: int | None) -> None:
         """Send a cell. A worker that has died in the meantime shows at the next `poll`."""
-        self.fresh, self.since = False, time.monotonic()
-        request = {"key": cell.key, "spec": cell.spec, "limit_mb": limit_mb}
-        with contextlib.suppress(*_DEAD):
-            self._channel.send(pack_frame(request))
+        self.fresh, self._since = False, time.monotonic()
+        self._send({"key": cell.key, "spec": cell.spec, "limit_mb": limit_mb})
 
+    @final
     def poll(self) -> Answer | None:
         """The answer to the current cell, None while there is none.
 
         Raises:
-            WorkerDied: the process has ended.
+            WorkerDied: the worker has ended.
+            UsageError: it cannot do what it is there for, and none like it could.
         """
-        try:
-            while (message := self._channel.receive()) is not None:
-                header, data = split_frame(message)
-                if "private_mb" in header:
-                    self.private_mb = header["private_mb"]
-                    continue
-                numbers = (header["seconds"], header["peak_mb"], header["measured"])
-                return Answer(Status(header["status"]), *numbers, data)
-        except _DEAD:
-            raise WorkerDied(self._describe_end()) from None
-        # A child of the worker may hold the pipe open after the worker itself has died.
-        if self._process.exitcode is not None and not self._pipe.poll():
-            raise WorkerDied(self._describe_end())
+        while (message := self._receive()) is not None:
+            header, data = split_frame(message)
+            if "refused" in header:
+                raise UsageError(header["refused"])
+            if "private_mb" in header:
+                self.private_mb = header["private_mb"]
+                continue
+            numbers = (header["seconds"], header["peak_mb"], header["measured"])
+            return Answer(Status(header["status"]), *numbers, data)
         return None
 
-    @property
-    def stalled(self) -> float:
-        """Seconds since the last byte of an answer that has begun; 0 where none has."""
-        received, now = self._channel.received, time.monotonic()
-        if not self._channel.in_message or received != self._heard[0]:
-            self._heard = (received, now)
-        return now - self._heard[1]
-
-    def _describe_end(self) -> str:
-        # A closed pipe is seen a moment before the process itself is gone.
-        self._process.join(timeout=5)
-        code = self._process.exitcode
-        if code is None:
-            return "closed its pipe"
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
+    @abstractmethod
     def kill(self) -> None:
-        """End the process and all it started, now."""
-        # Once the exit code has been read, the number may belong to a stranger.
-        if self._process.exitcode is None and self._process.pid:
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                # Not yet the leader of its own group.
-                self._process.kill()
-        self._process.join(timeout=_BURIAL_SECONDS)
-        # What hangs in the kernel itself cannot be ended; the sweep does not hang with it.
-        if self._process.exitcode is not None:
-            self._process.close()
-        self._pipe.close()
+        """End the worker and all it started, now."""
+
+    @abstractmethod
+    def _send(self, request: Mapping[str, Any]) -> None:
+        """Send the request for a cell, without waiting until it is received."""
+
+    @abstractmethod
+    def _receive(self) -> bytes | None:
+        """The next whole message without its length, None while there is none; `WorkerDied` where none can come."""
 
 
-class WorkerDied(Exception):
-    """A worker process ended; the argument says how."""
+class WorkerPool(ABC):
+    """Where workers come from.
 
+    `remedy` tells the user what may be wrong where they cannot start.
+    """
 
-@contextlib.contextmanager
-def _start_errors() -> Iterator[None]:
-    try:
-        yield
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise UsageError(
-            f"execute must be a function at the top level of a module, so that workers can import it ({error})"
-        ) from error
-    except OSError as error:
-        raise UsageError(f"cannot start a worker process ({error.strerror}); use fewer workers") from error
+    remedy: str
 
+    @abstractmethod
+    def start(self) -> Worker:
+        """Start a worker; its `poll` tells when it is ready."""
 
-def wait_for(workers: list[Worker], *, seconds: float) -> None:
-    """Sleep until a worker has something to say, at most `seconds`."""
-    wait([worker.pipe for worker in workers], timeout=seconds)
+    @abstractmethod
+    def wait(self, workers: Sequence[Worker], *, seconds: float) -> None:
+        """Sleep until one of its workers has something to say, at most `seconds`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what the pool itself holds; its workers have been killed before."""
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
