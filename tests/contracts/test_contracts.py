@@ -47,7 +47,7 @@ SHORT = {
     "grnn": 200,
     "grnn-refined": 200,
     "policy-aware": 100,
-    "class-fishing": 80,
+    "class-fishing": 150,
 }
 # What an attack cannot do without, or names its lengths by.
 ALSO = {

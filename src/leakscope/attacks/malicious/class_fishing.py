@@ -89,7 +89,8 @@ class ClassFishing(Attack):
         status = found.status if catch.members == 1 else Status.DIVERGED
         notes = (*seen.notes, catch.note, *describe_mixtures([catch.members], examples=seen.num_examples), *found.notes)
         # How much of the batch's update one example explains says nothing here.
-        return replace(found, status=status, notes=notes, fit=None, members=(catch.members,))
+        targets = found.targets if catch.has_label else None
+        return replace(found, targets=targets, status=status, notes=notes, fit=None, members=(catch.members,))
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
         """The loss of the attack on one example, computed again."""

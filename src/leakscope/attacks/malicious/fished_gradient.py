@@ -11,12 +11,15 @@ from torch import Tensor, nn
 from leakscope import rng as random
 from leakscope.attack import CraftContext
 from leakscope.matching.replays.replay import gradient_factor
+from leakscope.networks import copy_network
 from leakscope.types import Observation, SharedUpdate
 
 # The one weight of feature fishing. The paper has 300; features that lie close together need more.
 SHARPNESS = 3000.0
 # A score that nothing reaches.
 _NEVER = -1e6
+# Length of the body's gradient over that of the features.
+_SHARE = 0.5
 # How far from a whole number a count may be: between two examples the softmax changes gradually.
 _WHOLE = 0.05
 
@@ -53,7 +56,10 @@ class Hook:
 
 @dataclass(frozen=True, eq=False)
 class Catch:
-    """One example's gradient, as if it had been alone with label `target` on `model`; or why there is none."""
+    """One example's gradient, as if it had been alone with label `target` on `model`; or why there is none.
+
+    `has_label` says whether that label is the example's own; a feature does not tell it.
+    """
 
     target: int
     members: int
@@ -61,6 +67,7 @@ class Catch:
     update: SharedUpdate | None = None
     model: nn.Module | None = None
     reason: str | None = None
+    has_label: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +181,8 @@ def _by_class(seen: Observation, members: int) -> Catch:
     factor = float(gradient_factor(seen)) / share
     tensors = {name: value * factor for name, value in seen.update.tensors.items()}
     note = f"class {hook.target} was fished for: {members} of {seen.num_examples or 'unknown'} examples"
-    return Catch(hook.target, members, note, _complete(seen, hook, tensors, features), seen.model)
+    update, model = _balance(seen, hook, tensors, features)
+    return Catch(hook.target, members, note, update, model)
 
 
 def _by_feature(seen: Observation, without: Observation, features: Tensor) -> Catch:
@@ -184,20 +192,31 @@ def _by_feature(seen: Observation, without: Observation, features: Tensor) -> Ca
     # Above the cut p_t is 1 and not 0: the difference is one example's gradient with the sign of p_t turned.
     tensors = {name: without.update.tensors[name] * none - value * own for name, value in seen.update.tensors.items()}
     note = f"one example lies above {hook_of(seen).cut:.6g} in feature {hook.feature}, and was fished for"
-    return Catch(hook.target, 1, note, _complete(without, hook, tensors, features), without.model)
+    update, model = _balance(without, hook, tensors, features)
+    return Catch(hook.target, 1, note, update, model, has_label=False)
 
 
-def _complete(seen: Observation, hook: Hook, tensors: dict[str, Tensor], features: Tensor) -> SharedUpdate:
-    """The update of that one example: its last layer follows from its features, for p is known."""
+def _balance(
+    seen: Observation, hook: Hook, tensors: dict[str, Tensor], features: Tensor
+) -> tuple[SharedUpdate, nn.Module]:
+    """The update of that one example, with body and last layer of comparable length, and the model that gives it.
+
+    The last layer's gradient follows from the features, for p is known. The body's is proportional to the row of the
+    class and may be a hundred times longer, most of it the same for any picture: a search that compares directions
+    would not see the features. A smaller row, which leaves p as it is, makes it shorter.
+    """
     slope = torch.full((seen.num_classes,), 1 / (seen.num_classes - 1), dtype=torch.float64, device=features.device)
     slope[hook.target] = -1.0
     weight, bias = f"{hook.head}.weight", f"{hook.head}.bias"
-    return SharedUpdate(
-        "gradient",
-        {
-            **tensors,
-            weight: torch.outer(slope, features).to(tensors[weight]),
-            bias: slope.to(tensors[bias]),
-        },
-        num_examples=1,
-    )
+    body = {name: value for name, value in tensors.items() if name not in (weight, bias)}
+    length = sum(float(value.double().square().sum()) for value in body.values()) ** 0.5
+    factor = min(1.0, _SHARE * float(features.norm()) / max(length, 1e-30)) if body else 1.0
+    head = {weight: torch.outer(slope, features).to(tensors[weight]), bias: slope.to(tensors[bias])}
+    model = copy_network(seen.model)
+    layer = model.get_submodule(hook.head)
+    assert isinstance(layer, nn.Linear)
+    with torch.no_grad():
+        layer.weight.mul_(factor)
+    scaled = {name: value * factor for name, value in body.items()}
+    update = {name: ({**scaled, **head})[name] for name in tensors}
+    return SharedUpdate("gradient", update, num_examples=1), model

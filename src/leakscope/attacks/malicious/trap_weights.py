@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from leakscope import rng as random
 from leakscope.attack import Attack, CraftContext, Crafted, Watch
-from leakscope.attacks.closed.linear.isolate import Isolated, isolate
 from leakscope.attacks.closed.linear.layer_inputs import find_shared_layers, gradients, normalise
 from leakscope.attacks.malicious.anatomy import examine
 from leakscope.attacks.malicious.kept_secret import kept_secret
 from leakscope.attacks.malicious.mixtures import describe_mixtures, fail
+from leakscope.attacks.malicious.proven_rows import prove_rows
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.types import Observation, Reconstruction, Status
 
@@ -43,9 +43,9 @@ class TrapSecret:
 class TrapWeights(Attack):
     """Reads the examples that alone opened rows of a first linear layer, and proves each by a replay.
 
-    Needs a rectified linear layer with a bias that receives the input itself. How many examples stand alone is chance:
-    it falls with the size of the batch and rises with the width of the layer. The rest is not returned: a mixture shows
-    no one.
+    Needs a rectified linear layer with a bias that receives the input itself, one gradient, and the size of the batch.
+    How many examples stand alone is chance: it falls with the size of the batch and rises with the width of the layer.
+    The rest is not returned: a mixture shows no one.
     """
 
     scale: float | None = None
@@ -75,17 +75,14 @@ class TrapWeights(Attack):
         opened = int((gradients(seen, layer)[1] != 0).sum())
         if not opened:
             return fail(seen, "no example opened a row: the layer has no gradient")
-        found = isolate(seen, layer, from_rows=1)
+        found = prove_rows(seen, layer)
         note = f"{opened} rows of {layer!r} were opened"
-        if not found:
-            reason = f"{note}, and no example is proven to have opened one alone: they hold mixtures, which show no one"
-            return fail(seen, reason)
-        inputs = torch.cat([one.inputs for one in found])
-        loss = _unexplained(seen, layer, inputs)
-        targets = _targets(found, inputs)
-        notes = (*seen.notes, note, *describe_mixtures([1] * len(found), examples=seen.num_examples))
-        members = (1,) * len(found)
-        return Reconstruction(inputs, targets, loss, Status.OK, (loss,), None, 1, notes, members=members)
+        if not len(found.inputs):
+            return fail(seen, f"{note}, and of no example it is proven that it opened one alone: they hold mixtures")
+        loss = _unexplained(seen, layer, found.inputs)
+        members = (1,) * len(found.inputs)
+        notes = (*seen.notes, note, *describe_mixtures(members, examples=seen.num_examples))
+        return Reconstruction(found.inputs, found.targets, loss, Status.OK, (loss,), None, 1, notes, members=members)
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
         """The share of the layer's gradient that lies outside what the results span, computed again."""
@@ -135,11 +132,6 @@ def _trapped_layer(seen: Observation) -> str:
     if layer not in find_shared_layers(seen):
         raise UnsuitableError(f"trap-weights needs the gradient of layer {layer!r}, which was not shared; share it")
     return layer
-
-
-def _targets(found: list[Isolated], inputs: Tensor) -> Tensor | None:
-    labels = [one.target for one in found if one.target is not None]
-    return torch.tensor(labels, device=inputs.device) if len(labels) == len(found) else None
 
 
 def _unexplained(seen: Observation, layer: str, inputs: Tensor) -> float:
