@@ -16,6 +16,7 @@ from leakscope import rng as random
 from leakscope.attack import Attack, CraftContext, Crafted, Watch
 from leakscope.attacks.malicious.anatomy import Anatomy, examine
 from leakscope.attacks.malicious.carrying.brackets import (
+    SMOOTHING_SIZE,
     Brackets,
     bracket,
     carried_values,
@@ -130,10 +131,12 @@ class Mkor(Attack):
         return found, brackets, [f"closed form on the model it crafted ({self.form}, {how})", *notes]
 
     def _estimate(self, seen: Observation, brackets: Brackets) -> Tensor:
-        """The middle of the bounds, smoothed where the values were maxima."""
+        """The middle of the bounds, smoothed where they are those of large windows."""
         secret = _secret(seen)
         middle = brackets.middle
-        smooth = secret.plan.is_maximum if self.smooth is None else self.smooth
+        # Windows smaller than the filter show more than it would leave.
+        is_coarse = secret.plan.is_maximum and len(secret.plan.window) > SMOOTHING_SIZE
+        smooth = is_coarse if self.smooth is None else self.smooth
         if smooth and len(secret.anatomy.input_shape) == 3:
             middle = smooth_picture(middle)
         return middle.clamp(0, 1).reshape(-1, *seen.input_shape).to(seen.device, seen.dtype)
@@ -168,7 +171,7 @@ def mkor(
         beta: the weight of a filter's tap; above 0.
         noise: deviation of what stands in the place of zeros.
         shuffle: whether channels and nodes are drawn at random; by default in the inconspicuous form.
-        smooth: whether the result is smoothed; by default where pooling left maxima.
+        smooth: whether the result is smoothed; by default where pooling left maxima of windows larger than the filter.
     """
     for option, value, known in (
         ("form", form, ("naive", "inconspicuous")),
