@@ -177,6 +177,17 @@ def test_sigmoids_are_inverted(network, least):
         assert torch.allclose(found.inputs[:, :, 5:25, 5:25], means[:, :, 3:23, 3:23], atol=5e-3)
 
 
+def test_features_that_a_defence_zeroed_are_filled_from_their_neighbours():
+    model = ls.models.build("lenet5", num_classes=10, in_channels=1, image_size=28)
+    batch = pictures([0, 2, 5, 9], shape=(1, 28, 28))
+    soteria = ls.get_defence("soteria", percentile=50.0, layer="fc1")
+    plain, defended = (
+        ls.audit(model, batch, "mkor:loss=raw-nll", task=RAW, defence=one, prior_alone=False).scores.psnr.mean()
+        for one in (None, soteria)
+    )
+    assert float(defended) > float(plain) - 5
+
+
 def test_stored_statistics_are_undone_and_batch_statistics_stretched():
     stored = pooled(norm=True)
     for layer in stored.modules():

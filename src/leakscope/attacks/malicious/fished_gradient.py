@@ -14,10 +14,10 @@ from leakscope.matching.replays.replay import gradient_factor
 from leakscope.networks import copy_network
 from leakscope.types import Observation, SharedUpdate
 
-# The one weight of feature fishing. The paper has 300; features that lie close together need more.
-SHARPNESS = 3000.0
+# The one weight of feature fishing. The paper has 300; features behind sigmoids differ by less than a thousandth.
+SHARPNESS = 1e6
 # A score that nothing reaches.
-_NEVER = -1e6
+_NEVER = -1e8
 # Length of the body's gradient over that of the features.
 _SHARE = 0.5
 # How far from a whole number a count may be: between two examples the softmax changes gradually.

@@ -34,8 +34,13 @@ class Brackets:
 
 
 def invert_response(plan: CarryPlan, features: Tensor, *, beta: float) -> Tensor:
-    """Carried values [n, channels, h, w] as they were before activations and `beta`; means are taken for values."""
+    """Carried values [n, channels, h, w] as they were before activations and `beta`; means are taken for values.
+
+    A sigmoid is never 0: a feature that is was zeroed before sharing, and stays unknown (NaN).
+    """
     values = features
+    if any(route.stage.response == "sigmoid" for route in plan.routes):
+        values = values.masked_fill(values == 0, float("nan"))
     for route in reversed(plan.routes):
         if route.stage.response == "sigmoid":
             values = values.clamp(_EDGE, 1 - _EDGE).logit()
@@ -125,10 +130,18 @@ def _centres(plan: CarryPlan, offset: int, *, length: int, count: int) -> tuple[
 
 
 def _fill(picture: Tensor) -> Tensor:
-    """Pixels that nothing shows take the value of the nearest row and column that something shows."""
+    """Pixels that nothing shows take the nearest row and column that something shows, holes the mean around them."""
     shown = picture[0].isfinite()
     rows, columns = _nearest(shown.any(1)), _nearest(shown.any(0))
-    return picture[:, rows][:, :, columns].nan_to_num(0.5)
+    filled = picture[:, rows][:, :, columns][:, None]
+    for _ in range(max(filled.shape)):
+        known = filled.isfinite()
+        if bool(known.all()):
+            break
+        # A mean over 3 × 3 of the values and of where they are: their quotient is the mean of those that are known.
+        sums, counts = (functional.avg_pool2d(one, 3, 1, 1) for one in (filled.nan_to_num(0.0), known.to(filled)))
+        filled = torch.where(known | (counts == 0), filled, sums / counts.clamp_min(1e-12))
+    return filled[:, 0].nan_to_num(0.5)
 
 
 def _nearest(shown: Tensor) -> Tensor:
