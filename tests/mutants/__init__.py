@@ -9,6 +9,7 @@ from mutants import (
     federated,
     flower,
     hardening,
+    malicious,
     matching,
     measures,
     privacy,
@@ -38,5 +39,8 @@ _PARTS = (
     text,
 )
 _PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts, ray)
+    verdicts,
+    malicious,
+)
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)
