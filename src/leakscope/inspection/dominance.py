@@ -1,0 +1,85 @@
+"""Whether one example makes the gradient of the client's own batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from leakscope.client import example_gradients, trainable
+from leakscope.errors import UnsuitableError
+from leakscope.inspection.detector import Detector
+from leakscope.inspection.finding import LARGEST, Measured
+from leakscope.inspection.received import Received
+from leakscope.types import Batch
+
+LEAST_EXAMPLES = 8
+# More cost time and tell hardly more.
+MOST_EXAMPLES = 32
+# Numbers of all single gradients that are in memory at once.
+_MOST_NUMBERS = 50_000_000
+# Examples whose error is below this part of the largest are answered right: what they leave is rounding.
+_ANSWERED = 1e-4
+
+
+@dataclass(frozen=True)
+class GradientDominance(Detector):
+    """The largest gradient of one example over the sum of all others, the most of all layers.
+
+    `d_snr` is maxᵢ‖gᵢ‖ / Σ_{j≠i}‖gⱼ‖ as published (Garov et al.: Hiding in Plain Sight, SEER, ICLR 2024). In a network
+    that answers all examples but one, honest training makes it large as well. `per_error` first divides each ‖gᵢ‖ by
+    the error of its example at the output, ‖∂ℓᵢ/∂scores‖: what is left is how unequally the network passes errors on,
+    which training keeps within bounds and a fishing server does not.
+    """
+
+    name = "gradient-dominance"
+    meaning = (
+        "On your own batch, one example makes nearly all of the gradient, and its error does not explain that: the "
+        "network passes the errors of the others on only faintly. What you share would be that one example's."
+    )
+    advice = "Do not train with this batch. A larger batch does not help: the network was made to drown all others."
+
+    def lacks(self, received: Received) -> str:
+        """The network and enough examples."""
+        return received.lacks_examples(LEAST_EXAMPLES)
+
+    def measure(self, received: Received) -> list[Measured]:
+        """Both ratios, in the layer where each is largest."""
+        assert received.model is not None
+        assert received.batch is not None
+        batch = Batch(*(part[:MOST_EXAMPLES] for part in (received.batch.inputs, received.batch.targets)), bounds=None)
+        try:
+            norms = _gradient_norms(received.model, batch, received)
+        except UnsuitableError:
+            # Statistics of the whole batch: single examples have no gradient of their own.
+            return []
+        errors = received.errors[: len(batch)]
+        counted = errors > _ANSWERED * errors.max()
+        scaled = {name: torch.where(counted, value / errors.clamp_min(1e-30), 0.0) for name, value in norms.items()}
+        return [_largest("d_snr", norms), _largest("per_error", scaled)]
+
+
+def _gradient_norms(model: nn.Module, batch: Batch, received: Received) -> dict[str, Tensor]:
+    """‖gᵢ‖ of every example for every weight tensor, [n]."""
+    parameters = {name: value for name, value in trainable(model).items() if value.ndim > 1}
+    size = max(1, _MOST_NUMBERS // sum(value.numel() for value in parameters.values()))
+    found: dict[str, list[Tensor]] = {name: [] for name in parameters}
+    for start in range(0, len(batch), size):
+        part = Batch(batch.inputs[start : start + size], batch.targets[start : start + size], bounds=None)
+        each = example_gradients(model, parameters, part, loss=received.task.loss)
+        for name, value in each.items():
+            found[name].append(value.flatten(1).norm(dim=1).double())
+    return {name: torch.cat(values) for name, values in found.items()}
+
+
+def _largest(figure: str, values: dict[str, Tensor]) -> Measured:
+    ratios = {name: dominance(value) for name, value in values.items()}
+    name = max(ratios, key=lambda one: ratios[one])
+    return Measured(figure, ratios[name], name, (int(values[name].argmax()),))
+
+
+def dominance(norms: Tensor) -> float:
+    """The largest over the sum of all others; 0 where all are 0."""
+    largest, total = float(norms.max()), float(norms.sum())
+    return 0.0 if largest == 0 else min(LARGEST, largest / max(total - largest, 1e-30))
