@@ -41,9 +41,12 @@ FIXED = {
     ("fully-connected", "before_convolution"): 0.0,
     ("fully-connected", "width"): 1.5,
 }
+# What needs nothing but the weights, and what needs the client's own examples; the others need something agreed.
+BY_WEIGHTS = {"zeros", "copy-kernels", "row-pairs", "imprint", "balanced-rows", "head"}
+BY_EXAMPLES = {"firing-rates", "gradient-dominance"}
 # Of a share (from 0 to 1) a limit goes this part of the way from the largest honest value to 1; of any other figure
 # it is this multiple of it.
-SHARES = {"share", "empty_lines", "equal_columns", "staircase", "rare", "silent"}
+SHARES = {"share", "empty_lines", "equal_columns", "staircase", "rare", "silent", "same_balance"}
 ROOM, FACTOR = 0.3, 1.5
 # A count or ratio below this is nothing, whatever the honest models had.
 LEAST = {
@@ -164,22 +167,33 @@ def rates(rows: list[Row], limits: dict[str, dict[str, Any]]) -> dict[str, Any]:
     held = [row for row in rows if row.is_held_out and row.figures]
     honest, crafted = ([row for row in held if row.is_crafted is which] for which in (False, True))
     alarms = [row for row in honest if exceeded(row, limits)]
-    by_name: dict[str, list[bool]] = defaultdict(list)
+    by_name: dict[str, list[set[str]]] = defaultdict(list)
     for row in crafted:
-        by_name[row.name].append(bool(exceeded(row, limits)))
+        by_name[row.name].append({name.partition(".")[0] for name in exceeded(row, limits)})
+    found = sum(bool(one) for several in by_name.values() for one in several)
     suspicion = [[max(_ratios(row, limits).values(), default=0.0) for row in part] for part in (honest, crafted)]
     return {
         "honest": len(honest),
         "false_alarms": len(alarms),
         "false_alarm_interval": _interval(len(alarms), len(honest)),
         "crafted": len(crafted),
-        "detected": sum(sum(found) for found in by_name.values()),
-        "detection_interval": _interval(sum(sum(found) for found in by_name.values()), len(crafted)),
-        "constructions": {name: [sum(found), len(found)] for name, found in sorted(by_name.items())},
+        "detected": found,
+        "detection_interval": _interval(found, len(crafted)),
+        "constructions": {name: _by_means(several) for name, several in sorted(by_name.items())},
         "area_under_curve": round(_area(*suspicion), 5),
         "curve": _curve(*suspicion),
         "alarms": {row.key: sorted(exceeded(row, limits)) for row in alarms},
         "missed": sorted(row.key for row in crafted if not exceeded(row, limits)),
+    }
+
+
+def _by_means(several: list[set[str]]) -> dict[str, int]:
+    """How many of one construction were found, and how many of them by the weights alone, or with own examples."""
+    return {
+        "models": len(several),
+        "detected": sum(bool(one) for one in several),
+        "by_weights_alone": sum(bool(one & BY_WEIGHTS) for one in several),
+        "by_weights_and_examples": sum(bool(one & (BY_WEIGHTS | BY_EXAMPLES)) for one in several),
     }
 
 

@@ -36,12 +36,17 @@ class CopyKernels(Detector):
 
     def measure(self, received: Received) -> list[Measured]:
         """Both figures for every layer with rows that are long enough."""
-        return [one for layer in received.layers for one in _measure(layer, received.pruned)]
+        return [
+            _ranked(figure, layer, values, limit=self.thresholds[figure])
+            for layer in received.layers
+            for figure, values in _figures(layer, received.pruned).items()
+        ]
 
 
-def _measure(layer: LayerRows, pruned: float) -> list[Measured]:
+def _figures(layer: LayerRows, pruned: float) -> dict[str, Tensor]:
+    """Both figures of every row; 0 for rows that are not judged."""
     if (1 - pruned) * layer.rows.shape[1] < _LEAST_ENTRIES:
-        return []
+        return {}
     sizes = layer.rows.abs()
     largest, total, squares = sizes.amax(1), sizes.sum(1), layer.rows.square().sum(1)
     # Under agreed pruning the zeros say nothing.
@@ -50,11 +55,12 @@ def _measure(layer: LayerRows, pruned: float) -> list[Measured]:
     figures = {"transmit_snr": largest / (total - largest).clamp_min(1e-30), "peak": largest / rest.clamp_min(1e-30)}
     # A pruned row may have nothing left to stand above, and a row of zeros has no peak.
     judged = (largest > 0) & (counted >= _LEAST_ENTRIES - 1)
-    return [_ranked(name, layer, torch.where(judged, value, 0.0)) for name, value in figures.items()]
+    return {name: torch.where(judged, value, 0.0) for name, value in figures.items()}
 
 
-def _ranked(figure: str, layer: LayerRows, values: Tensor) -> Measured:
+def _ranked(figure: str, layer: LayerRows, values: Tensor, *, limit: float) -> Measured:
+    """The third largest value, and the rows above the limit: at least those up to it."""
     values, order = values.clamp_max(LARGEST).sort(descending=True)
     rank = min(_RANK, len(values))
-    places = order[values >= values[rank - 1]][: max(rank, 16)]
+    places = order[: max(rank, int((values > limit).sum()))]
     return Measured(figure, float(values[rank - 1]), layer.name, tuple(places.tolist()))

@@ -30,7 +30,8 @@ class GradientDominance(Detector):
     `d_snr` is maxᵢ‖gᵢ‖ / Σ_{j≠i}‖gⱼ‖ as published (Garov et al.: Hiding in Plain Sight, SEER, ICLR 2024). In a network
     that answers all examples but one, honest training makes it large as well. `per_error` first divides each ‖gᵢ‖ by
     the error of its example at the output, ‖∂ℓᵢ/∂scores‖: what is left is how unequally the network passes errors on,
-    which training keeps within bounds and a fishing server does not.
+    which training keeps within bounds and a fishing server does not. Examples that are answered right have no error to
+    divide by: with k of n left, the ratio is multiplied by (k − 1)/(n − 1), which is 1 where all are.
     """
 
     name = "gradient-dominance"
@@ -57,7 +58,9 @@ class GradientDominance(Detector):
         errors = received.errors[: len(batch)]
         counted = errors > _ANSWERED * errors.max()
         scaled = {name: torch.where(counted, value / errors.clamp_min(1e-30), 0.0) for name, value in norms.items()}
-        return [_largest("d_snr", norms), _largest("per_error", scaled)]
+        # Where few are counted, one of them is a large part of all.
+        part = (int(counted.sum()) - 1) / (len(batch) - 1)
+        return [_largest("d_snr", norms), _largest("per_error", scaled, factor=part)]
 
 
 def _gradient_norms(model: nn.Module, batch: Batch, received: Received) -> dict[str, Tensor]:
@@ -73,8 +76,8 @@ def _gradient_norms(model: nn.Module, batch: Batch, received: Received) -> dict[
     return {name: torch.cat(values) for name, values in found.items()}
 
 
-def _largest(figure: str, values: dict[str, Tensor]) -> Measured:
-    ratios = {name: dominance(value) for name, value in values.items()}
+def _largest(figure: str, values: dict[str, Tensor], *, factor: float = 1.0) -> Measured:
+    ratios = {name: factor * dominance(value) for name, value in values.items()}
     name = max(ratios, key=lambda one: ratios[one])
     return Measured(figure, ratios[name], name, (int(values[name].argmax()),))
 

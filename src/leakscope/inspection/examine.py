@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from leakscope.inspection.architecture import AgreedArchitecture
+from leakscope.inspection.balance import BalancedRows
 from leakscope.inspection.change import RoundChange
 from leakscope.inspection.copies import CopyKernels
 from leakscope.inspection.detector import Detector
@@ -31,6 +32,7 @@ DETECTORS: tuple[Detector, ...] = (
     CopyKernels(),
     RowPairs(),
     ImprintLayers(),
+    BalancedRows(),
     ClassifierHead(),
     FiringRates(),
     GradientDominance(),

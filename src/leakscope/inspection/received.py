@@ -107,7 +107,6 @@ class Received:
 
     def _loss(self, scores: Tensor) -> float:
         assert self.batch is not None
-        self.task.check_targets(self.batch.targets, scores.shape[-1])
         with torch.no_grad():
             value = float(self.task.loss(scores, self.batch.targets))
         return value if math.isfinite(value) else LARGEST
@@ -144,7 +143,7 @@ def receive(
         earlier = _refill(network, before)
     found = _in_order(tensors_of(model), agreed)
     check_finite(found)
-    return Received(
+    received = Received(
         tensors=found,
         model=network,
         reference=agreed,
@@ -156,6 +155,10 @@ def receive(
         pruned=pruned,
         hashes=tuple(hashes),
     )
+    if network is not None and received.batch is not None:
+        # Here, where it can be told in one line that network and examples do not fit each other.
+        received.task.check_targets(received.batch.targets, received.scores.shape[-1])
+    return received
 
 
 def tensors_of(model: Model) -> dict[str, Tensor]:
