@@ -38,6 +38,10 @@ ATTACKS = {
     "rgap": "rgap.rgap",
     "fc-inversion": "fc_inversion.fc_inversion",
     "embedding-tokens": "embedding_tokens.embedding_tokens",
+    "mkor": "malicious.mkor.mkor",
+    "class-fishing": "malicious.class_fishing.class_fishing",
+    "robbing-the-fed": "malicious.robbing_the_fed.robbing_the_fed",
+    "trap-weights": "malicious.trap_weights.trap_weights",
     "lbfgs-l2": "ats_study.lbfgs_l2",
     "adam-cosine": "ats_study.adam_cosine",
     "lbfgs-cosine": "ats_study.lbfgs_cosine",
@@ -67,6 +71,7 @@ NONE = "none"
 NETWORKS = (
     *("lenet-dlg", "lenet-grnn", "lenet5", "mlp", "fcn3", "cnn6", "convnet", "convnet-9", "resnet20", "resnet32"),
     *("resnet20-4", "resnet18", "resnet18-grnn", "resnet34", "resnet50", "vgg16", "vit", "lstm"),
+    *("lenet5-strided", "mkor-strided", "mkor-copy"),
 )
 DATA_SETS = (
     *(

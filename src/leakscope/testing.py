@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from leakscope.attack import Attack, Effort
+from leakscope.attack import Attack, CraftContext, Effort
 from leakscope.attacks.idlg import idlg
 from leakscope.client import harden, share
 from leakscope.defence import Defence, Hardened
@@ -26,6 +26,7 @@ from leakscope.errors import KnowledgeError
 from leakscope.metrics import guess_baseline, score
 from leakscope.metrics.metric import check_metric as check_metric
 from leakscope.models import build
+from leakscope.networks import freeze, settle
 from leakscope.observation.observe import observe
 from leakscope.types import (
     Batch,
@@ -77,14 +78,13 @@ def check_attack(
     """Check the promises of an attack; it must get `margin_db` above the blind guess.
 
     On the smallest problem with everything granted, unless told otherwise: in scenario "C" it finds the labels itself.
+    A malicious attack crafts the model of every round it needs before the client sees it.
     """
     given = problem or smallest_problem()
     _check_attack_value(attack)
     _check_effort(attack)
     _check_revision(attack)
-    update = share(given.model, given.batch, seed=1)
-    assert isinstance(update, SharedUpdate)
-    seen = observe(given.model, update, scenario=scenario, truth=given.batch)
+    seen = _play(attack, given, scenario)
     with _assert_untouched(seen):
         first = attack.reconstruct(seen, seed=5)
         second = attack.reconstruct(seen, seed=5)
@@ -97,7 +97,27 @@ def check_attack(
         f"{attack.name}: {reached.tolist()} dB is not {margin_db} dB above the blind guess {chance.tolist()}"
     )
     assert first.status is Status.OK, f"{attack.name}: ended {first.status} on its own problem ({first.notes})"
-    _check_refusal(attack, given, update)
+    _check_refusal(attack, given, seen.update)
+
+
+def _play(attack: Attack, given: ContractProblem, scenario: str) -> Observation:
+    """What the server sees in the last of the rounds it needs; a malicious one hands out a model of its own in each."""
+    played: list[Observation] = []
+    outputs = settle(freeze(given.model)[0], tuple(given.batch.inputs.shape[1:])).outputs
+    for number in range(attack.rounds):
+        context = CraftContext(
+            seed=3,
+            input_shape=tuple(given.batch.inputs.shape[1:]),
+            num_classes=outputs,
+            round=number,
+            history=tuple(played),
+        )
+        crafted = attack.craft(given.model, context=context)
+        update = share(crafted.model, given.batch, seed=1)
+        assert isinstance(update, SharedUpdate)
+        seen = observe(crafted.model, update, scenario=scenario, truth=given.batch)
+        played.append(replace(seen, earlier=tuple(played), secret=crafted.secret))
+    return played[-1]
 
 
 def _check_effort(attack: Attack) -> None:

@@ -223,6 +223,7 @@ class Reconstruction:
     `inputs` are what the model saw; where an attacker knows what the client did to its pictures first, `originals`
     are the pictures before that.
     `unknowns` holds what was found of tensors that the network declares unknown; the loss was computed with them.
+    `members` says, where an attack can tell, how many private examples each input is the mixture of; 1 is one example.
     """
 
     inputs: Tensor
@@ -239,3 +240,4 @@ class Reconstruction:
     vocabulary: int | None = None
     originals: Tensor | None = None
     unknowns: Tensors = field(default_factory=dict)
+    members: tuple[int, ...] | None = None

@@ -80,7 +80,7 @@ def record() -> dict[str, dict[str, Any]]:
     network, pair = convolutional()
     one = ls.Batch(pair.inputs[:1], pair.targets[:1])
     rows: dict[str, dict[str, Any]] = {}
-    for name in (name for name in ATTACKS if not quick(name).reads_tokens):
+    for name in (name for name in ATTACKS if not quick(name).reads_tokens and not quick(name).is_malicious):
         rows[f"{name}: contract problem, scenario A"] = run_attack(quick(name), problem.model, problem.batch, "A")
         scenario = "B" if ls.Knowledge.LABELS in quick(name).needs else "C"
         rows[f"{name}: convolutions, scenario {scenario}"] = run_attack(quick(name), network, one, scenario)

@@ -13,8 +13,9 @@ from leakscope.errors import UsageError, suggest
 from leakscope.files.opening import BUDGET_VARIABLE, budget_bytes
 from leakscope.models import initialise
 from leakscope.models.initialise import Rule
-from leakscope.models.lenet import lenet5, lenet_dlg, lenet_grnn
+from leakscope.models.lenet import lenet5, lenet5_strided, lenet_dlg, lenet_grnn
 from leakscope.models.lstm import initialise_lstm, lstm
+from leakscope.models.mkor import mkor_copy, mkor_strided
 from leakscope.models.normalise import Constants, resolve_constants
 from leakscope.models.plain import convnet, convnet_9, mlp, vgg16
 from leakscope.models.plan import ACTIVATIONS, NetworkPlan
@@ -46,6 +47,9 @@ _NETWORKS = {
     "lenet-dlg": Network(lenet_dlg, activation="sigmoid", init=initialise.uniform),
     "lenet-grnn": Network(lenet_grnn, activation="sigmoid", init=initialise.uniform, smallest=16),
     "lenet5": Network(lenet5, activation="sigmoid", smallest=12),
+    "lenet5-strided": Network(lenet5_strided, activation="sigmoid", smallest=12),
+    "mkor-strided": Network(mkor_strided),
+    "mkor-copy": Network(mkor_copy),
     "mlp": Network(mlp, hidden=(256, 128)),
     "fcn3": Network(fcn3, activation="leaky-relu", hidden=(1_000, 100)),
     "cnn6": Network(cnn6, activation="leaky-relu"),

@@ -1,4 +1,4 @@
-"""Three LeNets from the attack papers; they differ in padding, pooling and stride.
+"""Four LeNets from the attack papers; they differ in padding, pooling and stride.
 
 The papers use sigmoids because gradient matching differentiates twice, where ReLU gives zero.
 """
@@ -44,6 +44,22 @@ def lenet5(plan: NetworkPlan) -> nn.Sequential:
     return chain(plan, _two_convs(plan, padding=2, pool=nn.AvgPool2d))
 
 
+def lenet5_strided(plan: NetworkPlan) -> nn.Sequential:
+    """LeNet-5 whose convolutions have stride 2 in the place of the poolings: the "modified LeNet" of the MKOR paper."""
+    rows, columns = ((-(-side // 2) - 5) // 2 + 1 for side in (plan.height, plan.width))
+    return chain(
+        plan,
+        [
+            ("conv1", nn.Conv2d(plan.in_channels, 6, 5, stride=2, padding=2)),
+            ("act1", plan.activation()),
+            ("conv2", nn.Conv2d(6, 16, 5, stride=2)),
+            ("act2", plan.activation()),
+            ("flatten", nn.Flatten()),
+            *_dense(plan, 16 * rows * columns),
+        ],
+    )
+
+
 def _two_convs(
     plan: NetworkPlan, *, padding: int, pool: type[nn.MaxPool2d] | type[nn.AvgPool2d]
 ) -> list[tuple[str, nn.Module]]:
@@ -57,7 +73,13 @@ def _two_convs(
         ("act2", plan.activation()),
         ("pool2", pool(2)),
         ("flatten", nn.Flatten()),
-        ("fc1", nn.Linear(16 * rows * columns, 120)),
+        *_dense(plan, 16 * rows * columns),
+    ]
+
+
+def _dense(plan: NetworkPlan, width: int) -> list[tuple[str, nn.Module]]:
+    return [
+        ("fc1", nn.Linear(width, 120)),
         ("act3", plan.activation()),
         ("fc2", nn.Linear(120, 84)),
         ("act4", plan.activation()),

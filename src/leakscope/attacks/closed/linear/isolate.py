@@ -17,12 +17,16 @@ from leakscope.client import replay_gradient, trainable
 from leakscope.errors import LeakscopeError, UnsuitableError
 from leakscope.matching.labels import infer_labels
 from leakscope.matching.replays import OneGradient, scale_known
-from leakscope.types import Observation, Tensors
+from leakscope.types import Observation, Tensors, limits_of
 
 # Relative error of the replayed bias gradient above which rows agreed by chance.
 PROOF = 1e-3
+# The same for one row by itself, which nothing else vouches for: rounding stays below it, chance rarely meets it.
+PROOF_OF_ONE = 2e-5
 # With so few classes all are tried; beyond, those that the last layer shows.
 FEW_CLASSES = 20
+# How far outside their range rounding may carry valid numbers.
+_SLACK = 1e-3
 # Where the replay proves less, for want of a factor or altogether, three rows have to agree: chance makes pairs.
 UNPROVEN = 3
 
@@ -40,14 +44,20 @@ class Isolated:
     factor: float | None = None
 
 
-def isolate(seen: Observation, layer: str) -> list[Isolated]:
-    """Examples that alone reached two rows or more, most rows first; at most as many as are behind the update."""
+def isolate(seen: Observation, layer: str, *, from_rows: int = 2) -> list[Isolated]:
+    """Examples that alone reached `from_rows` rows or more, most rows first; at most as many as are behind the update.
+
+    With `from_rows=1` rows that agree with no other are tried as well, where the scale is known and they hold valid data.
+    """
     weight, bias = gradients(seen, layer)
     limit = seen.num_examples or len(bias)
     prover = _Prover.of(seen, layer)
     factor = prover.factor()
     found: list[Isolated] = []
-    for one in agreements(weight, bias)[: 8 * limit]:
+    groups = agreements(weight, bias)[: 8 * limit]
+    if from_rows == 1 and factor is not None:
+        groups += _valid_rows(seen, weight, bias, groups)
+    for one in groups:
         inputs = to_pixels(seen, one.inputs[None])
         if any(_same(inputs, other.inputs) for other in found):
             continue
@@ -92,7 +102,8 @@ class _Prover:
         rated = {label: _compare(value[one.rows].double(), observed, factor) for label, value in alone.items()}
         label = min(rated, key=lambda key: rated[key][0])
         error, implied = rated[label]
-        return Isolated(inputs, label, len(one.rows), implied) if error <= PROOF else None
+        proof = PROOF if len(one.rows) > 1 else PROOF_OF_ONE
+        return Isolated(inputs, label, len(one.rows), implied) if error <= proof else None
 
     def _alone(self, inputs: Tensor) -> dict[int, Tensor]:
         """Bias gradient per label; none where the network or the loss cannot take one example."""
@@ -123,6 +134,22 @@ def _labels(seen: Observation) -> list[int]:
         return infer_labels(seen).labels.unique().tolist()
     except UnsuitableError:
         return list(range(seen.num_classes))
+
+
+def _valid_rows(seen: Observation, weight: Tensor, bias: Tensor, groups: list[Agreement]) -> list[Agreement]:
+    """Rows of no group whose quotient is valid data, the largest bias gradient first."""
+    taken = {row for group in groups for row in group.rows.tolist()}
+    rows = [row for row in bias.abs().argsort(descending=True).tolist() if row not in taken and float(bias[row]) != 0]
+    inputs = {row: to_pixels(seen, (weight[row] / bias[row])[None]) for row in rows}
+    valid = [row for row in rows if _is_valid(seen, inputs[row])]
+    return [Agreement(torch.tensor([row], device=bias.device), weight[row] / bias[row]) for row in valid]
+
+
+def _is_valid(seen: Observation, inputs: Tensor) -> bool:
+    if seen.bounds is None:
+        return True
+    low, high = limits_of(seen.bounds, inputs)
+    return bool(((inputs > low - _SLACK) & (inputs < high + _SLACK)).all())
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
