@@ -57,9 +57,12 @@ class TestFiring:
     def test_a_channel_fires_where_any_position_does(self):
         network = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(256, 4))
         with torch.no_grad():
+            # The first four fire at some positions of every picture, never at all of them.
             network[0].weight.zero_()
             network[0].bias.copy_(torch.linspace(-1, 1, 16))
-        assert value(FiringRates(), receive(network, batch=pictures(16)), "silent") == pytest.approx(0.5)
+            network[0].weight[:4, 0, 1, 1] = 1.0
+            network[0].bias[:4] = -0.6
+        assert value(FiringRates(), receive(network, batch=pictures(16)), "silent") == pytest.approx(4 / 16)
 
     def test_biases_that_let_one_example_in_thirty_through_are_found(self):
         network, batch = rectified(), pictures(32)

@@ -7,6 +7,7 @@ from mutants import (
     clients,
     compression,
     hardening,
+    inspection,
     matching,
     measures,
     privacy,
@@ -16,6 +17,18 @@ from mutants import (
 )
 from mutants.mutant import Mutant as Mutant
 
-_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts)
+_PARTS = (
+    attacks,
+    matching,
+    clients,
+    transforms,
+    compression,
+    privacy,
+    hardening,
+    measures,
+    utility,
+    verdicts,
+    inspection,
+)
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

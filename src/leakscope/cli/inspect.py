@@ -72,6 +72,7 @@ def inspect(
     # Only what needs no torch up to the marked line: a wrong option is answered at once.
     seconds = _parse_budget(budget)
     _check_names(weights, networks=[arch, *([] if agreed is None else [agreed])], batch=batch, previous=previous)
+    _check_hashes(hashes or [])
     _check_numbers(examples=examples, update_size=update_size, fail_above=fail_above, pruned=pruned)
     _check_unused(batch, size=size, bounds=bounds, fail_above=fail_above, input_shape=input_shape)
     # From here on torch is imported.
@@ -160,6 +161,16 @@ def _check_numbers(*, examples: int, update_size: int, fail_above: float | None,
         raise UsageError(f"--fail-above must be a finite number of decibels, got {fail_above}")
     if not 0 <= pruned < 1:
         raise UsageError(f"--pruned must be a share from 0 to below 1, got {pruned}")
+
+
+def _check_hashes(hashes: list[str]) -> None:
+    import re
+
+    from leakscope.errors import UsageError
+
+    for one in hashes:
+        if not re.fullmatch(r"\s*[0-9a-fA-F]{64}\s*", one):
+            raise UsageError(f"--hash takes the 64 hexadecimal digits that inspect prints, got {one[:80]!r}")
 
 
 def _check_unused(batch: str | None, **options: object) -> None:

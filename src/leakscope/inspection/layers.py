@@ -35,14 +35,16 @@ class LayerRows:
 
 
 def find_rows(tensors: Tensors, model: nn.Module | None = None) -> tuple[LayerRows, ...]:
-    """All layers that multiply: tensors with two axes or more, and more than one row.
+    """All layers that multiply: tensors with two axes or more.
 
     Where the network is known, what is no parameter and what only looks things up (an embedding) is left out.
     """
     skipped = set() if model is None else _left_out(model)
     found = []
     for name, value in tensors.items():
-        if name in skipped or not value.is_floating_point() or value.ndim < 2 or len(value) < 2:
+        # One row of a matrix makes no layer; one filter does, on grey pictures.
+        least = 1 if value.ndim > 3 else 2
+        if name in skipped or not value.is_floating_point() or value.ndim < 2 or len(value) < least:
             continue
         rows = value.flatten(1).to(torch.float32)
         found.append(LayerRows(name, rows, _bias(name, tensors, len(rows)), value.ndim > 2))
