@@ -14,6 +14,7 @@ def test_a_closed_form_runs_in_any_time_and_the_worst_comes_first():
     found = measure_passive_risk(dense(), batch_of([1]), seconds=0.01)
     assert found.worst is not None
     assert (found.worst.attack, found.worst.grade, found.worst.status) == ("fc-inversion", "F", Status.OK)
+    assert found.worst.psnr is not None
     assert found.worst.psnr > 60
     assert found.worst.is_recognisable
     short = next(one for one in found.rebuilt if one.attack == "inverting-gradients")

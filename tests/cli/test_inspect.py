@@ -29,8 +29,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             value.mul_(1.01)
     write_tensors("good.safetensors", network.state_dict())
     with torch.no_grad():
-        network.fc3.weight.zero_()[0] = 0.5
-        network.fc3.bias.fill_(1000.0)[0] = 0.0
+        network.get_parameter("fc3.weight").zero_()[0] = 0.5
+        network.get_parameter("fc3.bias").fill_(1000.0)[0] = 0.0
     write_tensors("bad.safetensors", network.state_dict())
     return tmp_path
 

@@ -47,3 +47,13 @@ def value(detector, received: Received, figure: str, tensor: str | None = None) 
     """The largest value of one figure, of one tensor where it is named."""
     found = [one for one in detector.measure(received) if one.figure == figure]
     return max(one.value for one in found if tensor in (None, one.tensor))
+
+
+def weight_of(network: nn.Sequential, place: int) -> torch.Tensor:
+    """The weight of one layer."""
+    return network[place].get_parameter("weight")
+
+
+def bias_of(network: nn.Sequential, place: int) -> torch.Tensor:
+    """The bias of one layer."""
+    return network[place].get_parameter("bias")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import leakscope as ls
-from inspection.made import convolving, pictures, rectified
+from inspection.made import bias_of, convolving, pictures, rectified, weight_of
 from leakscope.errors import BadInputError, UsageError
 from leakscope.inspection import DETECTORS, Finding, calibration, check_tensors, examine, fingerprint, receive
 from leakscope.inspection.finding import Measured, Severity
@@ -19,8 +19,8 @@ from leakscope.inspection.finding import Measured, Severity
 def fished() -> nn.Sequential:
     network = convolving()
     with torch.no_grad():
-        network[-1].weight.zero_()[0] = 0.5
-        network[-1].bias.fill_(1000.0)[0] = 0.0
+        weight_of(network, -1).zero_()[0] = 0.5
+        bias_of(network, -1).fill_(1000.0)[0] = 0.0
     return network
 
 
@@ -91,7 +91,7 @@ def test_tensors_alone_are_enough():
 def test_numbers_that_are_none_are_refused(bad):
     network = rectified()
     with torch.no_grad():
-        network[3].weight[2, 2] = bad
+        weight_of(network, 3)[2, 2] = bad
     with pytest.raises(BadInputError, match=r"3\.weight.*NaN or Inf"):
         ls.inspect(network)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from inspection.made import convolving, random_rows, rectified, tensors, value
+from inspection.made import convolving, random_rows, rectified, tensors, value, weight_of
 from leakscope.inspection import receive
 from leakscope.inspection.balance import BalancedRows
 from leakscope.inspection.copies import CopyKernels
@@ -74,8 +74,8 @@ class TestCopies:
     def test_a_stack_of_copying_filters_is_found_even_under_noise(self):
         network = convolving()
         with torch.no_grad():
-            network[0].weight.mul_(0.02)
-            network[0].weight[:4, 0, 2, 2] = 1.0
+            weight_of(network, 0).mul_(0.02)
+            weight_of(network, 0)[:4, 0, 2, 2] = 1.0
         found = CopyKernels().look(receive(network))
         assert {one.worst.tensor for one in found} == {"0.weight"}
         assert set(found[-1].worst.places) >= {0, 1, 2, 3}

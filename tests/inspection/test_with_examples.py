@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from inspection.made import convolving, pictures, rectified, value
+from inspection.made import bias_of, convolving, pictures, rectified, value, weight_of
 from leakscope.inspection import Severity, receive
 from leakscope.inspection.change import RoundChange, relative_change
 from leakscope.inspection.dominance import GradientDominance, dominance
@@ -34,14 +34,14 @@ class TestFiring:
         network = nn.Sequential(nn.Flatten(), nn.Linear(36, 20), nn.ReLU(), nn.Linear(20, 4))
         batch = pictures(20)
         with torch.no_grad():
-            network[1].weight.zero_()
-            network[1].bias.copy_(torch.tensor([-1.0] * 5 + [1.0] * 15))
+            weight_of(network, 1).zero_()
+            bias_of(network, 1).copy_(torch.tensor([-1.0] * 5 + [1.0] * 15))
             # Fires for exactly the examples whose first pixel is above the median, or above all but two.
             first = batch.inputs[:, 0, 0, 0].sort().values
-            network[1].weight[5:9, 0] = 1.0
-            network[1].bias[5:9] = -(first[17] + first[18]) / 2
-            network[1].weight[9:12, 0] = 1.0
-            network[1].bias[9:12] = -(first[9] + first[10]) / 2
+            weight_of(network, 1)[5:9, 0] = 1.0
+            bias_of(network, 1)[5:9] = -(first[17] + first[18]) / 2
+            weight_of(network, 1)[9:12, 0] = 1.0
+            bias_of(network, 1)[9:12] = -(first[9] + first[10]) / 2
         received = receive(network, batch=batch)
         assert value(FiringRates(), received, "silent") == pytest.approx(5 / 20)
         assert value(FiringRates(), received, "rare") == pytest.approx(4 / 20)
@@ -58,10 +58,10 @@ class TestFiring:
         network = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(256, 4))
         with torch.no_grad():
             # The first four fire at some positions of every picture, never at all of them.
-            network[0].weight.zero_()
-            network[0].bias.copy_(torch.linspace(-1, 1, 16))
-            network[0].weight[:4, 0, 1, 1] = 1.0
-            network[0].bias[:4] = -0.6
+            weight_of(network, 0).zero_()
+            bias_of(network, 0).copy_(torch.linspace(-1, 1, 16))
+            weight_of(network, 0)[:4, 0, 1, 1] = 1.0
+            bias_of(network, 0)[:4] = -0.6
         assert value(FiringRates(), receive(network, batch=pictures(16)), "silent") == pytest.approx(4 / 16)
 
     def test_biases_that_let_one_example_in_thirty_through_are_found(self):
@@ -69,14 +69,14 @@ class TestFiring:
         assert FiringRates().look(receive(network, batch=batch)) == []
         with torch.no_grad():
             before = network[1](batch.inputs.flatten(1))
-            network[1].bias.sub_(before.sort(0).values[-2])
+            bias_of(network, 1).sub_(before.sort(0).values[-2])
         (found,) = FiringRates().look(receive(network, batch=batch))
         assert (found.figure, found.worst.tensor, found.severity) == ("rare", "1", Severity.CRITICAL)
 
     def test_a_layer_that_never_fires_is_found(self):
         network = rectified()
         with torch.no_grad():
-            network[3].bias.fill_(-100.0)
+            bias_of(network, 3).fill_(-100.0)
         (found,) = FiringRates().look(receive(network, batch=pictures()))
         assert (found.figure, found.worst.value, found.worst.tensor) == ("silent", 1.0, "3")
 
@@ -112,15 +112,15 @@ class TestDominance:
         network, batch = convolving(), pictures(16)
         with torch.no_grad():
             labels = network(batch.inputs).argmax(1)
-            network[-1].weight.mul_(400.0)
-            network[-1].bias.mul_(400.0)
+            weight_of(network, -1).mul_(400.0)
+            bias_of(network, -1).mul_(400.0)
         labels[3] = (labels[3] + 1) % 4
         honest = receive(network, batch=Batch(batch.inputs, labels))
         assert value(GradientDominance(), honest, "d_snr") > 2
         assert value(GradientDominance(), honest, "per_error") < 0.5
         with torch.no_grad():
-            network[-1].weight.zero_()[0] = 0.5
-            network[-1].bias.fill_(1000.0)[0] = 0.0
+            weight_of(network, -1).zero_()[0] = 0.5
+            bias_of(network, -1).fill_(1000.0)[0] = 0.0
         labels = torch.ones(16, dtype=torch.long)
         labels[5] = 0
         (raw, found) = GradientDominance().look(receive(network, batch=Batch(batch.inputs, labels)))
@@ -159,8 +159,8 @@ class TestChange:
         network = rectified()
         crafted = rectified()
         with torch.no_grad():
-            crafted[1].weight.fill_(30.0)
-            crafted[5].bias[0] = 100.0
+            weight_of(crafted, 1).fill_(30.0)
+            bias_of(crafted, 5)[0] = 100.0
         found = RoundChange().look(receive(crafted, previous=network, batch=pictures()))
         assert {one.figure for one in found} == {"jump", "loss_rise", "loss_over_guess"}
         assert found[0].severity is Severity.WARNING
