@@ -266,13 +266,6 @@ MUTANTS = (
         _EXAMPLES,
     ),
     Mutant(
-        "inspection: examples that are answered right counted",
-        "inspection/dominance.py",
-        "counted = errors > _ANSWERED * errors.max()",
-        "counted = errors >= 0",
-        _EXAMPLES,
-    ),
-    Mutant(
         "inspection: the jump over the new length",
         "inspection/change.py",
         "length = float(torch.linalg.vector_norm(before.float()))",

@@ -41,7 +41,7 @@ def inspect(
         None, help="Shape of one input, where no --batch tells it (default 3,32,32)."
     ),
     classes: int | None = typer.Option(
-        None, help="Classes of a reference network (default: those of the data, or 10)."
+        None, help="Classes of a reference network; give it to pin them (default: what the file has)."
     ),
     normalise: str | None = typer.Option(None, help="Constants of a reference network's first layer, e.g. cifar10."),
     size: int | None = typer.Option(None, help="Side to bring pictures to; needed where they differ."),
@@ -81,16 +81,15 @@ def inspect(
     from leakscope.audits.may_train import advise_training
     from leakscope.cli.inspection_result import describe_inspection, print_inspection, write_inspection
     from leakscope.cli.loading import name_options, parse_numbers
-    from leakscope.data import info
     from leakscope.inspection import examine
     from leakscope.models import load_network
     from leakscope.user_code import is_code
 
     with name_options("size"):
         own = None if batch is None else _load(batch, examples, size=size, bounds=bounds, seed=seed)
-    if classes is None and batch is not None and not is_code(arch):
-        classes = info(batch, bounds=bounds, allow_code=True).num_classes
     shape = tuple(own.inputs.shape[1:]) if own else tuple(parse_numbers(input_shape or "3,32,32", "--input-shape"))
+    if classes is None and not is_code(arch):
+        classes = _count_classes(arch, weights, shape)
     build: dict[str, Any] = {"shape": shape, "classes": classes, "normalise": normalise, "allow_code": True}
     network = load_network(arch, weights=weights, **build)
     before = None if previous is None else load_network(arch, weights=previous, **build)
@@ -186,17 +185,20 @@ def _check_unused(batch: str | None, **options: object) -> None:
 
 def _load(name: str, count: int, *, size: int | None, bounds: str | None, seed: int) -> Batch:
     from leakscope.data import load
-    from leakscope.types import Batch
+    from leakscope.data.load import open_set
 
-    everything = load(name, split="all", size=size, bounds=bounds, allow_code=True)
-    if len(everything) <= count:
-        return everything
-    import torch
+    there = len(open_set(name, "all", size=None if size is None else (size, size), bounds=bounds, allow_code=True))
+    return load(name, split="all", count=min(count, there), seed=seed, size=size, bounds=bounds, allow_code=True)
 
-    from leakscope.rng import generator
 
-    places = torch.randperm(len(everything), generator=generator(seed, "inspect"))[:count]
-    return Batch(everything.inputs[places], everything.targets[places], everything.bounds)
+def _count_classes(arch: str, weights: Path, shape: tuple[int, ...]) -> int | None:
+    """Outputs of a reference network whose weights these are: a client may hold examples of some classes only."""
+    from leakscope.files import load_state
+    from leakscope.models import load_network
+
+    *_, last = load_network(arch, shape=shape, classes=2).state_dict()
+    found = load_state(weights).get(last)
+    return None if found is None or found.ndim == 0 or len(found) == 0 else len(found)
 
 
 def _measure_risk(network: Any, own: Batch, *, update_size: int, seconds: float, seed: int, quiet: bool) -> PassiveRisk:

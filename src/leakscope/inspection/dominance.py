@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from leakscope.client import example_gradients, trainable
-from leakscope.errors import UnsuitableError
 from leakscope.inspection.detector import Detector
 from leakscope.inspection.finding import LARGEST, Measured
 from leakscope.inspection.received import Received
+from leakscope.networks import norm_layers
 from leakscope.types import Batch
 
 LEAST_EXAMPLES = 8
@@ -42,7 +42,11 @@ class GradientDominance(Detector):
     advice = "Do not train with this batch. A larger batch does not help: the network was made to drown all others."
 
     def lacks(self, received: Received) -> str:
-        """The network and enough examples."""
+        """The network and enough examples, each with a gradient of its own."""
+        mixing = [] if received.model is None else norm_layers(received.model).items()
+        named = [name for name, layer in mixing if layer.running_mean is None]
+        if named:
+            return f"gradients of single examples: normalisation {named[0]!r} mixes the examples of a batch"
         return received.lacks_examples(LEAST_EXAMPLES)
 
     def measure(self, received: Received) -> list[Measured]:
@@ -50,11 +54,7 @@ class GradientDominance(Detector):
         assert received.model is not None
         assert received.batch is not None
         batch = Batch(*(part[:MOST_EXAMPLES] for part in (received.batch.inputs, received.batch.targets)), bounds=None)
-        try:
-            norms = _gradient_norms(received.model, batch, received)
-        except UnsuitableError:
-            # Statistics of the whole batch: single examples have no gradient of their own.
-            return []
+        norms = _gradient_norms(received.model, batch, received)
         errors = received.errors[: len(batch)]
         counted = errors > _ANSWERED * errors.max()
         scaled = {name: torch.where(counted, value / errors.clamp_min(1e-30), 0.0) for name, value in norms.items()}

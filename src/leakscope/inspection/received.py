@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from leakscope.errors import BadInputError, UsageError
 from leakscope.inspection.finding import LARGEST
 from leakscope.inspection.layers import LayerRows, find_rows
-from leakscope.networks import check_weights, run, strip
+from leakscope.networks import check_weights, run, strip, usual_task
 from leakscope.tasks import Classification, Task
 from leakscope.types import Batch, Tensors
 
@@ -151,7 +151,7 @@ def receive(
         previous=before,
         earlier=earlier,
         batch=_place(batch, network),
-        task=task or Classification(),
+        task=task or _usual_task(network, batch),
         pruned=pruned,
         hashes=tuple(hashes),
     )
@@ -196,6 +196,13 @@ def _place(batch: Batch | None, model: nn.Module | None) -> Batch | None:
     if batch is None or like is None or not batch.inputs.is_floating_point():
         return batch
     return batch.to(device=like.device, dtype=like.dtype)
+
+
+def _usual_task(model: nn.Module | None, batch: Batch | None) -> Task:
+    """Classification, unless the network takes tokens and predicts them."""
+    if model is None or batch is None or batch.inputs.is_floating_point():
+        return Classification()
+    return usual_task(model, tuple(batch.inputs.shape[1:]))
 
 
 def _refill(network: nn.Module, tensors: Tensors) -> nn.Module | None:
