@@ -116,3 +116,25 @@ def test_recurrent_layers_have_their_biases(kind):
     layers = receive(kind(6, 8)).layers
     assert [layer.name for layer in layers] == ["weight_ih_l0", "weight_hh_l0"]
     assert all(layer.bias is not None for layer in layers)
+
+
+def test_a_figure_that_is_no_number_is_a_finding():
+    assert [Measured("share", value).value for value in (float("nan"), float("inf"), -float("inf"))] == [1e6, 1e6, -1e6]
+    assert DETECTORS[2].judge([Measured("share", float("nan"))])
+    network = rectified()
+    with torch.no_grad():
+        for value in network.parameters():
+            value.mul_(1e12)
+    found = examine(network, batch=pictures())
+    assert "gradient-dominance" in {one.detector for one in found.findings}
+    assert "round-change" in {one.detector for one in found.findings}
+
+
+def test_layers_that_are_held_fixed_are_looked_at_too():
+    network = fished()
+    network.requires_grad_(False)
+    batch = pictures()
+    targets = torch.where(torch.arange(32) == 7, 0, 1 + torch.arange(32) % 3)
+    found = ls.inspect(network, batch=ls.Batch(batch.inputs, targets))
+    assert "gradient-dominance" in {one.detector for one in found}
+    assert not any(value.requires_grad for value in network.parameters())

@@ -12,6 +12,13 @@ _ANSWER = ("audits/test_may_train.py",)
 
 MUTANTS = (
     Mutant(
+        "inspection: what is no number passes",
+        "inspection/finding.py",
+        "LARGEST if math.isnan(self.value) else",
+        "0.0 if math.isnan(self.value) else",
+        _ALL,
+    ),
+    Mutant(
         "inspection: a value at the limit is a finding",
         "inspection/detector.py",
         "if one.value > self.thresholds[one.figure]",

@@ -94,7 +94,7 @@ def inspect(
     network = load_network(arch, weights=weights, **build)
     before = None if previous is None else load_network(arch, weights=previous, **build)
     # Weights that do not fit --arch were refused by now.
-    reference = network if agreed is None else load_network(agreed, **build)
+    reference = network if agreed is None else load_network(agreed, **(build | _own_code(agreed)))
     found = examine(network, reference=reference, batch=own, previous=before, pruned=pruned, hashes=hashes or ())
     risk = None
     if own is not None and seconds and not found.findings:
@@ -116,6 +116,13 @@ def inspect(
     else:
         print_inspection(result, page)
     raise typer.Exit(advice.exit_code)
+
+
+def _own_code(name: str) -> dict[str, None]:
+    """A function of the user's own takes no options of reference networks."""
+    from leakscope.user_code import is_code
+
+    return {"classes": None, "normalise": None} if is_code(name) else {}
 
 
 def _parse_budget(text: str) -> float:

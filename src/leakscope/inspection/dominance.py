@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -47,6 +48,8 @@ class GradientDominance(Detector):
         named = [name for name, layer in mixing if layer.running_mean is None]
         if named:
             return f"gradients of single examples: normalisation {named[0]!r} mixes the examples of a batch"
+        if not received.layers:
+            return "layers of weights: the network has none"
         return received.lacks_examples(LEAST_EXAMPLES)
 
     def measure(self, received: Received) -> list[Measured]:
@@ -83,6 +86,8 @@ def _largest(figure: str, values: dict[str, Tensor], *, factor: float = 1.0) -> 
 
 
 def dominance(norms: Tensor) -> float:
-    """The largest over the sum of all others; 0 where all are 0."""
+    """The largest over the sum of all others; 0 where all are 0, and without bound where one is no number."""
     largest, total = float(norms.max()), float(norms.sum())
+    if not math.isfinite(total):
+        return LARGEST
     return 0.0 if largest == 0 else min(LARGEST, largest / max(total - largest, 1e-30))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
 
 # A ratio to nothing: files and pages hold no infinity.
@@ -26,7 +27,7 @@ class Measured:
 
     Attributes:
         figure: what was measured; the detector's thresholds have a limit by this name.
-        value: the number, at most 1e6.
+        value: the number, from −1e6 to 1e6; what is not a number counts as the largest.
         tensor: where, as the model names it; empty for the model as a whole.
         places: rows, channels, neurons or examples that stand out, from 0.
         detail: what a number cannot say.
@@ -37,6 +38,11 @@ class Measured:
     tensor: str = ""
     places: tuple[int, ...] = ()
     detail: str = ""
+
+    def __post_init__(self) -> None:
+        # What overflows is no number of an honest model: it must not pass because no comparison with it is true.
+        value = LARGEST if math.isnan(self.value) else max(-LARGEST, min(LARGEST, self.value))
+        object.__setattr__(self, "value", value)
 
     def __str__(self) -> str:
         where = f"{self.tensor}: " if self.tensor else ""

@@ -187,7 +187,11 @@ def _copy(model: Model) -> nn.Module | None:
     copied = strip(model).eval()
     # Half precision has no kernels on some machines, and too few digits to compare gradients with.
     is_low = any(value.dtype in (torch.float16, torch.bfloat16) for value in copied.parameters())
-    return copied.float() if is_low else copied
+    copied = copied.float() if is_low else copied
+    for value in copied.parameters():
+        # What is held fixed here may be trained elsewhere.
+        value.requires_grad_(value.is_floating_point())
+    return copied
 
 
 def _place(batch: Batch | None, model: nn.Module | None) -> Batch | None:
