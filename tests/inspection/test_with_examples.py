@@ -14,6 +14,7 @@ from leakscope.inspection import Severity, receive
 from leakscope.inspection.change import RoundChange, relative_change
 from leakscope.inspection.dominance import GradientDominance, dominance
 from leakscope.inspection.firing import FiringRates, record_firing
+from leakscope.inspection.gradient_norms import gradient_norms
 from leakscope.types import Batch
 
 
@@ -27,6 +28,33 @@ class Functional(nn.Module):
     def forward(self, x):
         x = functional.relu(self.one(x.flatten(1)))
         return self.head(self.two(x).relu_())
+
+
+class Unusual(nn.Module):
+    """Linear layers as they occur beside the plain ones."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.one, self.two, self.head = nn.Linear(36, 12), nn.Linear(12, 12), nn.Linear(12, 4)
+            self.rows, self.spare = nn.Linear(6, 36), nn.Linear(3, 3)
+        if kind == "tied":
+            self.other = nn.Linear(12, 12)
+            self.other.weight = self.two.weight
+
+    def forward(self, x):
+        if self.kind == "places":
+            # Every row of the picture goes through the same layer.
+            return self.head(self.two(self.one(self.rows(x.squeeze(1)).mean(1)).relu()))
+        x = self.one(x.flatten(1)).relu_()
+        x = self.two(x).sigmoid()
+        if self.kind == "twice":
+            x = self.two(x).tanh()
+        if self.kind == "tied":
+            x = self.other(x).tanh()
+        return self.head(x)
 
 
 class TestFiring:
@@ -107,6 +135,19 @@ class TestDominance:
         wanted = max(dominance(column) for column in columns), max(dominance(column) for column in scaled)
         got = value(GradientDominance(), received, "d_snr"), value(GradientDominance(), received, "per_error")
         assert got == (pytest.approx(wanted[0], rel=1e-4), pytest.approx(wanted[1], rel=1e-4))
+
+    @pytest.mark.parametrize("kind", ["in place", "twice", "tied", "places"])
+    def test_lengths_of_linear_layers_without_their_gradients(self, kind):
+        network, batch = Unusual(kind).double(), pictures(6).to(torch.float64)
+        found = gradient_norms(network, batch, functional.cross_entropy)
+        assert found.keys() == {name for name, one in network.named_parameters() if one.ndim > 1}
+        for place in range(len(batch)):
+            network.zero_grad()
+            part = slice(place, place + 1)
+            functional.cross_entropy(network(batch.inputs[part]), batch.targets[part]).backward()
+            for name, lengths in found.items():
+                grad = network.get_parameter(name).grad
+                assert float(lengths[place]) == pytest.approx(0.0 if grad is None else float(grad.norm()), rel=1e-6)
 
     def test_one_example_answered_wrong_is_no_finding_and_a_fished_one_is(self):
         network, batch = convolving(), pictures(16)

@@ -266,6 +266,27 @@ MUTANTS = (
         _EXAMPLES,
     ),
     Mutant(
+        "inspection: the derivative behind what works in place",
+        "inspection/gradient_norms.py",
+        "        return output.clone()",
+        "        return output",
+        _EXAMPLES,
+    ),
+    Mutant(
+        "inspection: a layer that runs twice counted once",
+        "inspection/gradient_norms.py",
+        "if len(returned[path]) == 1 and returned[path][0].ndim == 2",
+        "if returned[path] and returned[path][0].ndim == 2",
+        _EXAMPLES,
+    ),
+    Mutant(
+        "inspection: lengths of inputs squared",
+        "inspection/gradient_norms.py",
+        "received[path][0].detach().norm(dim=1).double()",
+        "received[path][0].detach().square().sum(1).double()",
+        _EXAMPLES,
+    ),
+    Mutant(
         "inspection: few counted examples are not discounted",
         "inspection/dominance.py",
         "(int(counted.sum()) - 1) / (len(batch) - 1)",

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from leakscope.client import example_gradients, trainable
 from leakscope.inspection.detector import Detector
 from leakscope.inspection.finding import LARGEST, Measured
+from leakscope.inspection.gradient_norms import gradient_norms
 from leakscope.inspection.received import Received
 from leakscope.networks import norm_layers
 from leakscope.types import Batch
@@ -18,8 +18,6 @@ from leakscope.types import Batch
 LEAST_EXAMPLES = 8
 # More cost time and tell hardly more.
 MOST_EXAMPLES = 32
-# Numbers of all single gradients that are in memory at once.
-_MOST_NUMBERS = 50_000_000
 # Examples whose error is below this part of the largest are answered right: what they leave is rounding.
 _ANSWERED = 1e-4
 
@@ -57,26 +55,13 @@ class GradientDominance(Detector):
         assert received.model is not None
         assert received.batch is not None
         batch = Batch(*(part[:MOST_EXAMPLES] for part in (received.batch.inputs, received.batch.targets)), bounds=None)
-        norms = _gradient_norms(received.model, batch, received)
+        norms = gradient_norms(received.model, batch, received.task.loss)
         errors = received.errors[: len(batch)]
         counted = errors > _ANSWERED * errors.max()
         scaled = {name: torch.where(counted, value / errors.clamp_min(1e-30), 0.0) for name, value in norms.items()}
         # Where few are counted, one of them is a large part of all.
         part = (int(counted.sum()) - 1) / (len(batch) - 1)
         return [_largest("d_snr", norms), _largest("per_error", scaled, factor=part)]
-
-
-def _gradient_norms(model: nn.Module, batch: Batch, received: Received) -> dict[str, Tensor]:
-    """‖gᵢ‖ of every example for every weight tensor, [n]."""
-    parameters = {name: value for name, value in trainable(model).items() if value.ndim > 1}
-    size = max(1, _MOST_NUMBERS // sum(value.numel() for value in parameters.values()))
-    found: dict[str, list[Tensor]] = {name: [] for name in parameters}
-    for start in range(0, len(batch), size):
-        part = Batch(batch.inputs[start : start + size], batch.targets[start : start + size], bounds=None)
-        each = example_gradients(model, parameters, part, loss=received.task.loss)
-        for name, value in each.items():
-            found[name].append(value.flatten(1).norm(dim=1).double())
-    return {name: torch.cat(values) for name, values in found.items()}
 
 
 def _largest(figure: str, values: dict[str, Tensor], *, factor: float = 1.0) -> Measured:
