@@ -1,6 +1,6 @@
 """Calibrate `leakscope inspect`: measure honest and crafted models, fit limits on one half, print rates on the other.
 
-    python benchmarks/inspection_bag.py              # measure what is missing, then fit and write thresholds.json
+    python benchmarks/inspection_bag.py              # measure what is missing, fit, write thresholds.json and the page
     python benchmarks/inspection_bag.py --fit-only   # limits and rates from what was measured
     python benchmarks/inspection_bag.py --most 4     # a try on a few runs, nothing stored with the package
 
@@ -27,6 +27,7 @@ import torch
 
 import inspection_crafted
 import inspection_honest
+import inspection_table
 from leakscope.files import write_atomic
 from leakscope.inspection import DETECTORS, Inspection, examine
 from leakscope.inspection.thresholds import FILE
@@ -241,6 +242,7 @@ def main() -> None:
     print(f"figures of {len(DETECTORS)} detectors; {sum(not row.is_crafted for row in rows)} honest models")
     if options.most is None:
         write_atomic(FILE, (json.dumps({"limits": limits, **report}, indent=1) + "\n").encode())
+        inspection_table.write()
 
 
 if __name__ == "__main__":

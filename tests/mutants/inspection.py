@@ -91,8 +91,8 @@ MUTANTS = (
     Mutant(
         "inspection: columns are not looked at",
         "inspection/zeros.py",
-        "off.float().mean(0) > _EMPTY",
-        "off.float().mean(0) > 2",
+        "for line in (by_row, by_column))",
+        "for line in (by_row, 0 * by_column))",
         _WEIGHTS,
     ),
     Mutant(

@@ -15,7 +15,7 @@ from leakscope.inspection.received import Received
 
 # Fewer biases are in order by chance.
 _LEAST_BIASES = 16
-_MOST_COLUMNS = 1024
+_MOST_COLUMNS = 256
 # Two columns are equal up to this part of their length.
 _SAME = 1e-2
 

@@ -39,12 +39,11 @@ class ZeroWeights(Detector):
 
 
 def _measure(layer: LayerRows, pruned: float) -> list[Measured]:
-    off = negligible(layer.rows)
-    share = float(off.float().mean())
+    off = negligible(layer.rows).float()
+    by_row, by_column = off.mean(1), off.mean(0)
+    share = float(by_row.mean())
     found = [Measured("share", max(0.0, (share - pruned) / (1 - pruned)), layer.name)]
-    if not pruned:
-        found.append(_empty(layer, off))
-    return found
+    return found if pruned else [*found, _empty(layer.name, by_row, by_column)]
 
 
 def negligible(rows: Tensor) -> Tensor:
@@ -52,10 +51,9 @@ def negligible(rows: Tensor) -> Tensor:
     return rows.abs() < _NEGLIGIBLE * rows.square().mean().sqrt()
 
 
-def _empty(layer: LayerRows, off: Tensor) -> Measured:
+def _empty(name: str, by_row: Tensor, by_column: Tensor) -> Measured:
     """The larger of the shares of rows and of columns that are switched off."""
-    by_row = torch.nonzero(off.float().mean(1) > _EMPTY).flatten()
-    by_column = torch.nonzero(off.float().mean(0) > _EMPTY).flatten()
-    shares = len(by_row) / off.shape[0], len(by_column) / off.shape[1]
-    places, what = (by_row, "rows") if shares[0] >= shares[1] else (by_column, "columns")
-    return Measured("empty_lines", max(shares), layer.name, tuple(places.tolist()), what)
+    rows, columns = (torch.nonzero(line > _EMPTY).flatten() for line in (by_row, by_column))
+    shares = len(rows) / len(by_row), len(columns) / len(by_column)
+    places, what = (rows, "rows") if shares[0] >= shares[1] else (columns, "columns")
+    return Measured("empty_lines", max(shares), name, tuple(places.tolist()), what)
