@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from leakscope.errors import LeakscopeError
     from leakscope.explanation import Diagnosis, diagnose
     from leakscope.files import load_update, save_update
+    from leakscope.inspection import Finding, inspect
     from leakscope.matching.labels import infer_labels
     from leakscope.metrics import score
     from leakscope.observation.observe import observe
@@ -46,6 +47,7 @@ _HOMES = {
     **dict.fromkeys(("Diagnosis", "diagnose"), "explanation"),
     "load_update": "files",
     "save_update": "files",
+    **dict.fromkeys(("Finding", "inspect"), "inspection"),
     "infer_labels": "matching.labels.rules",
     "score": "metrics",
     "restrict": "observation",
@@ -65,6 +67,7 @@ __all__ = [
     "AuditResult",
     "Batch",
     "Diagnosis",
+    "Finding",
     "Fit",
     "Knowledge",
     "LeakscopeError",
@@ -84,6 +87,7 @@ __all__ = [
     "get_attack",
     "get_defence",
     "infer_labels",
+    "inspect",
     "leakage_profile",
     "load_update",
     "metrics",

@@ -15,6 +15,7 @@ import leakscope as ls
 from leakscope import audits
 from leakscope.cli import app
 from leakscope.errors import LeakscopeError
+from leakscope.files import write_tensors
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -43,6 +44,7 @@ _USUAL: dict[str, dict[str, str]] = {
         "--attack": "inverting-gradients:steps=1",
         "--out": "out",
     },
+    "inspect": {"weights": "w.safetensors", "--model": "mlp", "--input-shape": "1,8,8", "--out": "out"},
     "profile": {"--model": "mlp", "--data": "digits", "--attack": "fc-inversion", "--views": "only"},
     "compare": {"before": "summary.json", "after": "summary.json"},
     "report": {"directory": "nowhere"},
@@ -91,6 +93,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = ls.models.build("mlp", in_channels=1, image_size=8)
     Path("summary.json").write_text(json.dumps(report_summaries.summary(seeds=1)))
+    write_tensors("w.safetensors", model.state_dict())
     ls.save_update("u.safetensors", ls.share(model, ls.data.load("digits", indices=[0])))
 
     def only_plan(config: audits.Config, *, show_images: bool | None = None, **_: object) -> None:

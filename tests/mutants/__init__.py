@@ -10,6 +10,7 @@ from mutants import (
     flower,
     hardening,
     malicious,
+    inspection,
     matching,
     measures,
     privacy,
@@ -41,6 +42,8 @@ _PARTS = (
 _PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts, ray)
     verdicts,
     malicious,
+    verdicts,
+    inspection,
 )
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

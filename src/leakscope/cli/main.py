@@ -15,6 +15,7 @@ from leakscope.cli.audit import audit
 from leakscope.cli.compare import compare
 from leakscope.cli.doctor import doctor
 from leakscope.cli.failures import run_folder, use_run_folder, write_log
+from leakscope.cli.inspect import inspect
 from leakscope.cli.listing import list_names
 from leakscope.cli.prior import app as prior
 from leakscope.cli.profile import profile
@@ -47,6 +48,7 @@ app.command()(audit)
 app.command()(attack)
 app.command()(compare)
 app.command("list")(list_names)
+app.command()(inspect)
 app.command()(profile)
 app.command()(search)
 app.command()(train)

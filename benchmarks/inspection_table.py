@@ -1,0 +1,56 @@
+"""Put the rates of the stored calibration into the page on inspection: `python benchmarks/inspection_table.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from leakscope.files import write_atomic
+from leakscope.inspection.thresholds import FILE
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "inspection.md"
+BEGIN, END = "<!-- rates -->", "<!-- end of rates -->"
+
+
+def describe(stored: dict[str, Any]) -> str:
+    """Rates, constructions and limits as Markdown."""
+    held = stored["held_out"]
+    lines = [
+        f"Of {stored['models']} models, about half were held out. Of {held['honest']} honest ones there, "
+        f"{held['false_alarms']} raised a false alarm ({_percent(held['false_alarm_interval'])} at 95 %); of {held['crafted']} crafted ones "
+        f"{held['detected']} were found ({_percent(held['detection_interval'])}). The area under the curve is "
+        f"{held['area_under_curve']:.4f}.",
+        "",
+        "| construction | models | found | by the weights alone | with own examples |",
+        "|---|---|---|---|---|",
+    ]
+    for name, one in held["constructions"].items():
+        found = one["by_weights_alone"], one["by_weights_and_examples"]
+        lines.append(f"| {name} | {one['models']} | {one['detected']} | {found[0]} | {found[1]} |")
+    lines += ["", "The curve, with one factor on all limits:", "", "| factor | false alarms | found |", "|---|---|---|"]
+    lines += [f"| {factor:g} | {100 * alarms:.1f} % | {100 * found:.1f} % |" for factor, alarms, found in held["curve"]]
+    lines += ["", "| figure | largest of the fitted honest models | limit |", "|---|---|---|"]
+    for detector, figures in stored["limits"].items():
+        for figure, entry in figures.items():
+            top = entry.get("honest_largest")
+            name = figure.replace("_", " ")
+            lines.append(f"| {detector}: {name} | {'–' if top is None else f'{top:.4g}'} | {entry['limit']:.4g} |")
+    return "\n".join(lines)
+
+
+def _percent(interval: list[float]) -> str:
+    return " to ".join(f"{100 * value:.1f} %" for value in interval)
+
+
+def write() -> None:
+    """Replace what is between the two marks."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    told = describe(json.loads(FILE.read_text(encoding="utf-8")))
+    write_atomic(PAGE, f"{before}{BEGIN}\n\n{told}\n\n{END}{after}".encode())
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,59 @@
+"""Weights that are zero, or so small beside the others that they are meant to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from leakscope.inspection.detector import Detector
+from leakscope.inspection.finding import Measured
+from leakscope.inspection.layers import LayerRows
+from leakscope.inspection.received import Received
+
+# Beside the root mean square of the tensor; of normal numbers 0.08 % are below it.
+_NEGLIGIBLE = 1e-3
+# A row or a column of which so much is negligible leads nowhere.
+_EMPTY = 0.9
+
+
+@dataclass(frozen=True)
+class ZeroWeights(Detector):
+    """Share of negligible weights in each tensor, and share of rows or columns that hold hardly anything else.
+
+    A server that leads an input through the network undisturbed (MKOR, class fishing) switches everything else off.
+    Pruning does so, too: what the federation has agreed to prune is taken off, and empty lines are then not counted.
+    """
+
+    name = "zeros"
+    meaning = (
+        "Most weights of a layer are switched off, as in a network that carries inputs through untouched, or whose "
+        "output ignores all but one class. Training leaves no such zeros."
+    )
+    advice = "Do not train, unless the federation prunes: then declare the share (--pruned)."
+
+    def measure(self, received: Received) -> list[Measured]:
+        """Both shares for every layer; a layer that is zero altogether leads nothing anywhere, and is left out."""
+        return [one for layer in received.layers if bool(layer.rows.any()) for one in _measure(layer, received.pruned)]
+
+
+def _measure(layer: LayerRows, pruned: float) -> list[Measured]:
+    off = negligible(layer.rows).float()
+    by_row, by_column = off.mean(1), off.mean(0)
+    share = float(by_row.mean())
+    found = [Measured("share", max(0.0, (share - pruned) / (1 - pruned)), layer.name)]
+    return found if pruned else [*found, _empty(layer.name, by_row, by_column)]
+
+
+def negligible(rows: Tensor) -> Tensor:
+    """Which weights are below 1/1000 of the root mean square."""
+    return rows.abs() < _NEGLIGIBLE * rows.square().mean().sqrt()
+
+
+def _empty(name: str, by_row: Tensor, by_column: Tensor) -> Measured:
+    """The larger of the shares of rows and of columns that are switched off."""
+    rows, columns = (torch.nonzero(line > _EMPTY).flatten() for line in (by_row, by_column))
+    shares = len(rows) / len(by_row), len(columns) / len(by_column)
+    places, what = (rows, "rows") if shares[0] >= shares[1] else (columns, "columns")
+    return Measured("empty_lines", max(shares), name, tuple(places.tolist()), what)
