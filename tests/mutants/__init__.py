@@ -9,14 +9,14 @@ from mutants import (
     federated,
     flower,
     hardening,
-    malicious,
     inspection,
+    malicious,
     matching,
     measures,
     privacy,
+    ray,
     sealing,
     text,
-    ray,
     transforms,
     utility,
     verdicts,
@@ -38,11 +38,8 @@ _PARTS = (
     verdicts,
     sealing,
     text,
-)
-_PARTS = (attacks, matching, clients, transforms, compression, privacy, hardening, measures, utility, verdicts, ray)
-    verdicts,
+    ray,
     malicious,
-    verdicts,
     inspection,
 )
 
