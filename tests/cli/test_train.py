@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -86,6 +85,13 @@ def test_a_failed_round_is_inconclusive_and_names_the_client(command: Command, t
     assert "client 0: BadInputError: its reply took" in err
 
 
+def test_the_result_of_another_command_is_not_replaced(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text("{}")
+    code, _, err = command(*QUICK, "--rounds", "1", "--out", str(tmp_path))
+    assert (code, "choose another --out" in err) == (2, True)
+    assert (tmp_path / "result.json").read_text() == "{}"
+
+
 REFUSED = {
     ("--strategy", "fedbost"): "unknown strategy 'fedbost'. Did you mean",
     ("--strategy", "fedboosting:formula=x"): "no formula 'x'",
@@ -115,21 +121,26 @@ def test_wrong_usage_is_one_line(command: Command, tmp_path: Path, words: tuple[
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 def test_killed_anywhere_it_continues_to_the_same_bytes(tmp_path: Path) -> None:
-    words = [*QUICK, "--rounds", "12"]
-    run = [sys.executable, "-m", "leakscope", *words]
-    subprocess.run([*run, "--out", str(tmp_path / "straight")], check=True, capture_output=True)
-    target, kills = tmp_path / "killed", 0
-    while not (target / "result.json").exists():
-        process = subprocess.Popen([*run, "--out", str(target)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        started = len(list(target.glob("rounds/*.json"))) if target.exists() else 0
-        while process.poll() is None and kills < 4:
-            if target.exists() and len(list(target.glob("rounds/*.json"))) > started:
-                os.kill(process.pid, signal.SIGKILL)
-                kills += 1
-                break
-            time.sleep(0.01)
-        process.wait()
-    assert kills == 4
-    for name in ("result.json", "model.safetensors", "rounds/0011.safetensors"):
+    run = [sys.executable, "-m", "leakscope", *QUICK, "--rounds", "6", "--out"]
+    subprocess.run([*run, str(tmp_path / "straight")], check=True, capture_output=True)
+    target = tmp_path / "killed"
+    for _ in range(3):
+        _kill_after_a_round([*run, str(target)], target / "rounds")
+    assert not (target / "result.json").exists()
+    subprocess.run([*run, str(target)], check=True, capture_output=True)
+    for name in ("result.json", "model.safetensors", "rounds/0005.safetensors"):
         assert (tmp_path / "straight" / name).read_bytes() == (target / name).read_bytes()
+
+
+def _kill_after_a_round(words: list[str], rounds: Path) -> None:
+    """Start the command, and kill it once it has finished one round more."""
+    before = len(list(rounds.glob("*.json")))
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            while process.poll() is None and len(list(rounds.glob("*.json"))) == before:
+                time.sleep(0.01)
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGKILL

@@ -5,7 +5,11 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 _STRATEGY = ("federated/test_strategy.py",)
-_ROUNDS = ("federated/test_federation.py",)
+_VALIDATION = (
+    "federated/test_federation.py::"
+    "test_cross_validation_is_the_loss_of_each_clients_model_on_the_others_held_out_examples",
+)
+_BYTES = ("federated/test_federation.py::test_bytes_are_counted_with_the_models_sent_for_validation",)
 _FAULTS = ("federated/test_faults.py",)
 _CHECKPOINTS = ("federated/test_checkpoints.py",)
 _CENTRAL = ("federated/test_central.py",)
@@ -66,105 +70,105 @@ MUTANTS = (
         "federated/experiment.py",
         'update.tensors if update.kind == "gradient" else scale(update.tensors, -1.0)',
         "update.tensors",
-        _ROUNDS,
+        ("federated/test_federation.py::test_learns",),
     ),
     Mutant(
         "the server forgets its momentum",
         "federated/server.py",
         "        self.memory = memory\n",
         "",
-        _ROUNDS,
+        ("federated/test_federation.py::test_fedsgd_is_gradient_descent_on_all_examples",),
     ),
     Mutant(
         "mixing gives every other client the whole rest",
         "federated/validation.py",
         "rest = 0.0 if not others else (1.0 - own) / others",
         "rest = 0.0 if not others else (1.0 - own)",
-        _ROUNDS,
+        ("federated/test_federation.py::test_mixing_validates_nine_tenths_of_a_client_and_its_share_of_the_others",),
     ),
     Mutant(
         "models are validated without the global weights' rate",
         "federated/server.py",
         'rate = 1.0 if update.kind == "delta" else -self.experiment.server.lr',
         "rate = self.experiment.server.lr / 2",
-        _ROUNDS,
+        _VALIDATION,
     ),
     Mutant(
         "models are validated with the old statistics",
         "federated/validation.py",
         "_ValidatedModel(update, replies[place].buffers, replies[place].bytes_sent)",
         "_ValidatedModel(update, {}, replies[place].bytes_sent)",
-        _ROUNDS,
+        _VALIDATION,
     ),
     Mutant(
         "the matrix is turned",
         "federated/validation.py",
         "[[column[place] for column in judges] for place in kept]",
         "[[column[place] for place in kept] for column in judges]",
-        _ROUNDS,
+        _VALIDATION,
     ),
     Mutant(
         "the training loss of the model that was received",
         "federated/client.py",
         'if update.kind == "delta":\n        parameters',
         'if update.kind == "nothing":\n        parameters',
-        _ROUNDS,
+        _VALIDATION,
     ),
     Mutant(
         "models for validation cost nothing",
         "federated/validation.py",
         "        bytes_down=down,\n",
         "",
-        _ROUNDS,
+        _BYTES,
     ),
     Mutant(
         "a client receives its own model again",
         "federated/validation.py",
         "if is_mixed or owner != number",
         "if is_mixed or owner is not None",
-        _ROUNDS,
+        _BYTES,
     ),
     Mutant(
         "the first tenth is held out",
         "federated/client.py",
         "cls(number, _rows(batch, slice(kept)), _rows(batch, slice(kept, None)), poison=poison)",
         "cls(number, _rows(batch, slice(-kept, None)), _rows(batch, slice(-kept)), poison=poison)",
-        _ROUNDS,
+        ("federated/test_federation.py::test_the_last_tenth_is_held_out",),
     ),
     Mutant(
         "the same clients in every round",
         "federated/server.py",
         'generator(self.experiment.seed, "select", round)',
         'generator(self.experiment.seed, "select")',
-        _ROUNDS,
+        ("federated/test_federation.py::test_a_fraction_takes_part_drawn_anew_for_every_round",),
     ),
     Mutant(
         "statistics of the last client instead of the mean",
         "federated/server.py",
         "average_tensors([reply.buffers for reply in replies], weights)",
         "average_tensors([replies[-1].buffers], [1.0])",
-        _ROUNDS,
+        ("federated/test_federation.py::test_batch_statistics_are_the_clients_mean",),
     ),
     Mutant(
         "labels are flipped to a class too high",
         "federated/poison.py",
         "self.flip_labels - 1 - batch.targets",
         "self.flip_labels - batch.targets",
-        _ROUNDS,
+        ("federated/test_federation.py::test_flipped_labels_count_down_from_the_last_class",),
     ),
     Mutant(
         "a poisoned client validates honestly",
         "federated/client.py",
         "held_out = self.held_out if self.poison is None else self.poison.spoil_data(self.held_out)",
         "held_out = self.held_out",
-        _ROUNDS,
+        ("federated/test_federation.py::test_a_poisoned_client_validates_with_its_poisoned_data",),
     ),
     Mutant(
         "gradients are validated uphill",
         "federated/server.py",
         "else -self.experiment.server.lr",
         "else self.experiment.server.lr",
-        _ROUNDS,
+        ("federated/test_federation.py::test_gradients_are_validated_one_step_downhill",),
     ),
     Mutant(
         "NaN passes",
@@ -185,7 +189,7 @@ MUTANTS = (
         "federated/experiment.py",
         "return max(1, math.ceil(self.min_completed * selected - 1e-9))",
         "return 1",
-        _FAULTS,
+        ("federated/test_faults.py::test_below_the_minimum_the_round_fails_with_reasons",),
     ),
     Mutant(
         "failures are forgotten",
@@ -199,7 +203,7 @@ MUTANTS = (
         "federated/play.py",
         "if time_limit is not None and reply.seconds > time_limit:",
         "if False:",
-        _FAULTS,
+        ("federated/test_faults.py::test_a_late_reply_does_not_count",),
     ),
     Mutant(
         "the server's optimiser starts again after a stop",
@@ -220,14 +224,14 @@ MUTANTS = (
         "federated/identity.py",
         '"settings": {name: tell(name, value) for name, value in settings.items()},',
         '"settings": {},',
-        _CHECKPOINTS,
+        ("federated/test_checkpoints.py::test_a_folder_with_another_training_is_refused",),
     ),
     Mutant(
         "a folder serves any loss",
         "federated/identity.py",
         '"probe": _probe(model, clients[0].train, experiment),',
         '"probe": "",',
-        _CHECKPOINTS,
+        ("federated/test_checkpoints.py::test_a_loss_that_was_edited_in_place_is_another_training",),
     ),
     Mutant(
         "the baseline makes the steps of one client",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from leakscope.cli.train import PLANE
 from leakscope.cli.train_subject import TrainOptions, TrainSubject, load_subject
-from leakscope.errors import RoundFailedError
+from leakscope.errors import RoundFailedError, UsageError
 from leakscope.federated import Experiment, RoundRecord, Training, train_federated
 from leakscope.federated.central import centralise
+from leakscope.federated.checkpoints import HEADER
 from leakscope.federated.keys import KeyAccuracies, evaluate_keys
 from leakscope.files import private_folder, write_atomic, write_tensors
 from leakscope.progress import Counter, show_progress
@@ -37,6 +39,7 @@ def run(
     as_json: bool,
 ) -> str:
     """Train, write result, model and page into `out`, and return what is printed."""
+    _refuse_other_results(out)
     private_folder(out)
     with hold(out / ".lock"):
         subject = load_subject(options)
@@ -58,6 +61,15 @@ def run(
     if as_json:
         return text.rstrip("\n")
     return "\n".join([*show(found), "", f"report: {printable(out / PAGE)}", f"model: {printable(out / MODEL)}"])
+
+
+def _refuse_other_results(out: Path) -> None:
+    """A folder of another command would lose its result."""
+    if os.path.lexists(out / HEADER):
+        return
+    for name in (RESULT, PAGE, "summary.json", "search.json"):
+        if os.path.lexists(out / name):
+            raise UsageError(f"{out} holds {name} of something else than this training; choose another --out")
 
 
 def _train(

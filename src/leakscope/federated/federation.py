@@ -76,7 +76,7 @@ def train_federated(
         test: Examples that accuracy and loss are taken on after every round.
         experiment: How to train.
         directory: Folder that keeps every finished round; a training that was stopped continues from there.
-        watch: Called with the record of every round, those of an earlier process included.
+        watch: Called with the record of every round that is played now, once it is kept.
         time_limit: Seconds after which a client's reply comes too late to count; None for no limit.
         call: What runs one client, in place of `Client.take_part`; what it raises makes that client fail.
 
@@ -97,13 +97,12 @@ def train_federated(
     server = Server(experiment.harden(model), experiment)
     kept = None if directory is None else Checkpoints(directory, identify(model, participants, test, experiment))
     records = [] if kept is None else _continue(kept, server, participants)
-    for number in range(experiment.rounds):
-        if number == len(records):
-            records.append(play_round(server, participants, test, round=number, time_limit=time_limit, call=call))
-            if kept is not None:
-                kept.save(server, participants, records[-1])
+    for number in range(len(records), experiment.rounds):
+        records.append(play_round(server, participants, test, round=number, time_limit=time_limit, call=call))
+        if kept is not None:
+            kept.save(server, participants, records[-1])
         if watch is not None:
-            watch(records[number])
+            watch(records[-1])
     return Training(server.model.eval(), server.network, tuple(records), tuple(participants), experiment)
 
 
