@@ -12,7 +12,7 @@ from leakscope.cli.file_budget import budget_option
 from leakscope.cli.terminal import echo
 
 if TYPE_CHECKING:
-    from leakscope.federated import Experiment
+    from leakscope.federated import Aggregator, Experiment
 
 # A task of its own, beside the data sets: two clients in the plane.
 PLANE = "two-gaussians"
@@ -49,6 +49,9 @@ def train(
     min_completed: float = typer.Option(1.0, help="Share of these that must complete it, else the round fails."),
     time_limit: float | None = typer.Option(None, help="Seconds after which a client's reply does not count."),
     defence: str = typer.Option("none", help="Defence with options, e.g. clip:norm=1+gaussian-noise:sigma=0.01."),
+    seal: str | None = typer.Option(
+        None, help="Seal and sign what clients send: ckks or paillier. Keys are made for the run and not kept."
+    ),
     poison: list[str] | None = typer.Option(
         None, help="A client that works against the others: 2:flip turns its labels, 2:factor=-1 its update."
     ),
@@ -110,6 +113,7 @@ def train(
         strategy=strategy,
         server=server,
         defence=defence,
+        aggregator=_aggregator(seal, clients=clients),
         fraction=fraction,
         min_completed=min_completed,
         freeze_batch_norm=freeze_batch_norm,
@@ -117,6 +121,12 @@ def train(
     )
     use_run_folder(out)
     echo(run(options, experiment, out, central=central, time_limit=time_limit, quiet=quiet, as_json=as_json))
+
+
+def _aggregator(seal: str | None, *, clients: int) -> Aggregator:
+    from leakscope.federated import PlainAggregator, SealedAggregator, keygen
+
+    return PlainAggregator() if seal is None else SealedAggregator.of(keygen(seal), range(clients))
 
 
 def _experiment(*, local: str, strategy: str, server: str | None, defence: str, **settings: object) -> Experiment:
