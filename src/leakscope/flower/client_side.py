@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
+from leakscope.defence import Hardened
 from leakscope.errors import UsageError
 from leakscope.federated.client import Client, Reply
 from leakscope.federated.evaluation import evaluate
@@ -43,41 +45,52 @@ def client_app(
     """
     if experiment.aggregator.name != "plain":
         raise UsageError(f"Flower carries arrays in the clear, got the aggregator {experiment.aggregator.name!r}")
+    side = _ClientSide(model, client_of, experiment, test)
     app = ClientApp(mods=list(mods))
+    app.query("who")(side.who)
+    app.train()(side.train)
+    app.evaluate("validate")(side.validate)
+    app.evaluate("test")(side.test_model)
+    return app
 
-    @app.query("who")
-    def who(message: Message, context: Context) -> Message:
-        client = client_of(context)
+
+@dataclass(frozen=True)
+class _ClientSide:
+    """What a client answers to each kind of message."""
+
+    model: nn.Module
+    client_of: Callable[[Context], Client]
+    experiment: Experiment
+    test: Batch | None
+
+    def who(self, message: Message, context: Context) -> Message:
+        client = self.client_of(context)
         return _say(message, {"client": client.number, "holds-out": int(client.held_out is not None)})
 
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        return _answer(message, take_part(client_of(context), message, context, model=model, experiment=experiment))
+    def train(self, message: Message, context: Context) -> Message:
+        client = self.client_of(context)
+        return _answer(message, take_part(client, message, context, model=self.model, experiment=self.experiment))
 
-    @app.evaluate("validate")
-    def validate(message: Message, context: Context) -> Message:
-        received = read_arrays(message).tensors
-        client, network = enter_client(
-            client_of(context), context, model=model, experiment=experiment, received=received
-        )
-        return _say(message, {"loss": client.validate(network, experiment, round=round_of(message) - 1)})
+    def validate(self, message: Message, context: Context) -> Message:
+        client, network = self._enter(message, context)
+        return _say(message, {"loss": client.validate(network, self.experiment, round=round_of(message) - 1)})
 
-    @app.evaluate("test")
-    def test_model(message: Message, context: Context) -> Message:
-        if test is None:
+    def test_model(self, message: Message, context: Context) -> Message:
+        if self.test is None:
             raise UsageError("this client has no test examples; give client_app(test=…)")
-        received = read_arrays(message).tensors
-        client, network = enter_client(
-            client_of(context), context, model=model, experiment=experiment, received=received
-        )
-        seed = child_seed(experiment.seed, "test", round_of(message) - 1)
-        with seed_globally(network.client, seed):
+        client, network = self._enter(message, context)
+        plan = self.experiment
+        with seed_globally(network.client, child_seed(plan.seed, "test", round_of(message) - 1)):
             accuracy, loss = evaluate(
-                network.client, test, loss=experiment.loss, task=experiment.known_task, memories=[client.memory]
+                network.client, self.test, loss=plan.loss, task=plan.known_task, memories=[client.memory]
             )
         return _say(message, {"accuracy": accuracy, "loss": loss})
 
-    return app
+    def _enter(self, message: Message, context: Context) -> tuple[Client, Hardened]:
+        received = read_arrays(message).tensors
+        return enter_client(
+            self.client_of(context), context, model=self.model, experiment=self.experiment, received=received
+        )
 
 
 def _say(message: Message, numbers: dict[str, float]) -> Message:
