@@ -153,6 +153,16 @@ def test_a_pair_of_rows_may_tell_two_of_a_class_apart():
     assert sum(found.members) == 6
 
 
+@pytest.mark.parametrize(("options", "task"), CASES[1:4:2], ids=["raw", "softmax"])
+def test_every_way_through_three_layers_stays_open(options, task):
+    """Eqs. 12 and 13 as printed close about half of them."""
+    model = ls.models.build("mlp", num_classes=21, image_size=16, hidden=[128, 96], seed=5)
+    batch, attack = pictures(list(range(20))), named("mkor", **options)
+    found = attack.reconstruct(play(attack, model, batch, task=task))
+    assert found.members == (1,) * 20
+    assert torch.allclose(found.inputs, batch.inputs, atol=1e-4)
+
+
 def test_how_many_examples_to_expect_alone():
     """K (1 − 1/N)^(K−1): Eq. 3, 36.97 for a hundred examples of a hundred classes."""
     draws = torch.randint(100, (4000, 100), generator=torch.Generator().manual_seed(0))
