@@ -123,7 +123,9 @@ def test_cross_entropy_without_an_absent_class_fails_and_says_so():
     assert result.status is Status.DIVERGED
     assert any("10 of 10 classes occur" in note for note in result.notes)
     crowded = pictures([*range(10), *range(10), 3])
-    assert ls.audit(model, crowded, "mkor", prior_alone=False).status is Status.DIVERGED
+    repeated = ls.audit(model, crowded, "mkor", prior_alone=False)
+    assert repeated.status is Status.DIVERGED
+    assert any("10 of 10 classes occur" in note for note in repeated.notes)
     dumped = ls.audit(model, batch, "mkor:variant=dump-class", prior_alone=False)
     assert dumped.status is Status.OK
     assert int((dumped.scores.psnr > 100).sum()) == 9

@@ -48,6 +48,19 @@ def test_two_in_a_bin_are_a_mixture_by_their_gradients():
     assert any("which this attack cannot hold apart" in note for note in found.notes)
 
 
+def test_a_mixture_that_looks_like_a_picture_is_not_called_one():
+    """Examples of one class pull the same way: their mixture is valid data, and only the replay tells."""
+    attack, pool = named("robbing-the-fed", bins=2), pictures([4] * 6)
+    places = bins_of(play(attack, network(), pool), pool)
+    batch = ls.Batch(pool.inputs[places == places[0]], pool.targets[places == places[0]])
+    assert len(batch) >= 2
+    found = attack.reconstruct(play(attack, network(), batch))
+    assert float(found.inputs.min()) > -0.01
+    assert float(found.inputs.max()) < 1.01
+    assert found.members == (2,)
+    assert found.status is Status.DIVERGED
+
+
 def test_the_audit_declares_the_change_and_the_agreed_model_stays():
     model = network()
     before = {name: value.clone() for name, value in model.state_dict().items()}
