@@ -73,14 +73,7 @@ MUTANTS = (
         "else SHARPNESS * self.cut",
         _FISHING,
     ),
-    Mutant(
-        "the body moves between rounds",
-        _PLACE + "class_fishing.py",
-        "if context.history:",
-        "if False:",
-        _FISHING,
-        survives="features move little enough in the rounds of the test",
-    ),
+    Mutant("the body moves between rounds", _PLACE + "class_fishing.py", "if context.history:", "if False:", _FISHING),
     Mutant(
         "rows not subtracted",
         _PLACE + "robbing_the_fed.py",

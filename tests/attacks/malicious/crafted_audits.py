@@ -16,6 +16,11 @@ from leakscope.tasks import Classification
 RAW = Classification(loss=functional.nll_loss)
 
 
+def named(name: str, **options: Any) -> Any:
+    """An attack with what it has beyond the base class."""
+    return ls.get_attack(name, **options)
+
+
 def pictures(labels: list[int], *, shape: tuple[int, ...] = (3, 16, 16), seed: int = 0) -> ls.Batch:
     """Smooth pictures, each another one."""
     coarse = uniform((len(labels), shape[0], 4, 4), generator(seed, "pictures"))

@@ -21,7 +21,7 @@ from leakscope.attacks.inverting_gradients import inverting_gradients
 from leakscope.attacks.malicious.anatomy import guess_input_shape
 from leakscope.attacks.malicious.fished_gradient import Catch, Hook, choose_catch, plan_hook
 from leakscope.attacks.malicious.kept_secret import kept_secret
-from leakscope.attacks.malicious.mixtures import describe_mixtures, fail
+from leakscope.attacks.malicious.mixtures import describe_mixtures, fail, known_members, settle_mixtures
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.networks import find_head, noise_inputs
 from leakscope.types import Knowledge, Observation, Reconstruction, Status
@@ -86,11 +86,13 @@ class ClassFishing(Attack):
             return fail(seen, catch.reason)
         alone = _as_one_example(seen, catch)
         found = self._inner(alone).reconstruct(alone, seed, watch=watch, diagnosing=False)
-        status = found.status if catch.members == 1 else Status.DIVERGED
-        notes = (*seen.notes, catch.note, *describe_mixtures([catch.members], examples=seen.num_examples), *found.notes)
+        members = [catch.members]
+        is_alone = settle_mixtures(members, examples=seen.num_examples) is Status.OK
+        status = found.status if is_alone else Status.DIVERGED
+        notes = (*seen.notes, catch.note, *describe_mixtures(members, examples=seen.num_examples), *found.notes)
         # How much of the batch's update one example explains says nothing here.
         targets = found.targets if catch.has_label else None
-        return replace(found, targets=targets, status=status, notes=notes, fit=None, members=(catch.members,))
+        return replace(found, targets=targets, status=status, notes=notes, fit=None, members=known_members(members))
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
         """The loss of the attack on one example, computed again."""

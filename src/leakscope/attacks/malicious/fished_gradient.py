@@ -22,6 +22,8 @@ _NEVER = -1e8
 _SHARE = 0.5
 # How far from a whole number a count may be: between two examples the softmax changes gradually.
 _WHOLE = 0.05
+# A count below this share of the largest is rounding.
+_ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,12 @@ class Hook:
 class Catch:
     """One example's gradient, as if it had been alone with label `target` on `model`; or why there is none.
 
-    `has_label` says whether that label is the example's own; a feature does not tell it.
+    `members` is None where the size of the batch is not known. `has_label` says whether that label is the example's
+    own; a feature does not tell it.
     """
 
     target: int
-    members: int
+    members: int | None
     note: str
     update: SharedUpdate | None = None
     model: nn.Module | None = None
@@ -117,7 +120,7 @@ def count_labels(seen: Observation) -> Tensor:
 
 def _choose_class(counts: Tensor) -> int:
     """A class that occurs once, else the one that occurs least."""
-    occurring = counts.masked_fill(counts < _WHOLE, float("inf"))
+    occurring = counts.masked_fill(counts < _ROUNDING * float(counts.max()), float("inf"))
     return int(occurring.argmin())
 
 
@@ -167,20 +170,20 @@ def choose_catch(seen: Sequence[Observation]) -> Catch:
     for one in reversed(by_class):
         count = float(count_labels(one)[hook_of(one).target])
         if count > 1e-6:
-            return _by_class(one, max(2, round(count)))
+            return _by_class(one, None if one.num_examples is None else max(2, round(count)))
     last = hook_of(by_class[-1])
     reason = f"no example of class {last.target} is in the batch: nothing came through; give another target"
     return Catch(last.target, 0, "", reason=reason)
 
 
-def _by_class(seen: Observation, members: int) -> Catch:
+def _by_class(seen: Observation, members: int | None) -> Catch:
     hook, gradient = hook_of(seen), _HeadGradient.of(seen)
     # p_t − 1 = −1 for every example of the class, so that its bias gradient is minus its share of the batch.
     share = -float(gradient.bias[hook.target])
     features = gradient.weight[hook.target] / gradient.bias[hook.target]
     factor = float(gradient_factor(seen)) / share
     tensors = {name: value * factor for name, value in seen.update.tensors.items()}
-    note = f"class {hook.target} was fished for: {members} of {seen.num_examples or 'unknown'} examples"
+    note = f"class {hook.target} was fished for: {'unknown' if members is None else members} examples"
     update, model = _balance(seen, hook, tensors, features)
     return Catch(hook.target, members, note, update, model)
 
