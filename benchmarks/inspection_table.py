@@ -29,10 +29,8 @@ def describe(stored: dict[str, Any]) -> str:
         means = one["by_weights_alone"], one["by_weights_and_examples"]
         lines.append(f"| {name} | {one['models']} | {one['detected']} | {means[0]} | {means[1]} |")
     if held["only_fitted"]:
-        lines += [
-            "",
-            f"**Without a rate**, because none is in the held-out half yet: {', '.join(held['only_fitted'])}.",
-        ]
+        names = ", ".join(held["only_fitted"])
+        lines += ["", f"**Without a rate**, because none is in the held-out half yet: {names}."]
     lines += ["", "The curve, with one factor on all limits:", "", "| factor | false alarms | found |", "|---|---|---|"]
     lines += [f"| {factor:g} | {100 * wrong:.1f} % | {100 * right:.1f} % |" for factor, wrong, right in held["curve"]]
     lines += ["", "| figure | largest of the fitted honest models | limit |", "|---|---|---|"]
