@@ -49,20 +49,10 @@ BY_EXAMPLES = {"firing-rates", "gradient-dominance"}
 # it is this multiple of it.
 SHARES = {"share", "empty_lines", "equal_columns", "staircase", "rare", "silent", "same_balance"}
 ROOM, FACTOR = 0.3, 1.5
-# A count or ratio below this is nothing, whatever the honest models had.
-LEAST = {
-    "paired_rows": 3.0,
-    "equal_rows": 3.0,
-    "transmit_snr": 1.0,
-    "peak": 12.0,
-    "row_ratio": 5.0,
-    "bias_spread": 5.0,
-    "jump": 2.0,
-    "loss_rise": 3.0,
-    "loss_over_guess": 4.0,
-    "d_snr": 1.0,
-    "per_error": 0.8,
-}
+# A value below this is nothing, whatever the honest models had: theory or a first try on other models says so.
+LEAST = {"share": 0.5, "empty_lines": 0.3, "equal_columns": 0.3, "staircase": 0.9, "rare": 0.4, "silent": 0.98}
+LEAST |= {"paired_rows": 3.0, "equal_rows": 3.0, "same_balance": 0.4, "transmit_snr": 1.0, "peak": 12.0}
+LEAST |= {"row_ratio": 5.0, "bias_spread": 5.0, "jump": 2.0, "loss_rise": 3.0, "d_snr": 1e4, "per_error": 0.8}
 
 
 @dataclass(frozen=True)
@@ -99,7 +89,7 @@ def largest(found: Inspection) -> dict[str, dict[str, float]]:
 
 def measure(runs: Iterable[inspection_honest.Run], done: set[str]) -> Iterator[Row]:
     """Every checkpoint and every crafted model that is not there yet."""
-    for number, run in enumerate(runs):
+    for run in runs:
         if f"{run.name}|done|" in done:
             continue
         last = None
@@ -109,9 +99,10 @@ def measure(runs: Iterable[inspection_honest.Run], done: set[str]) -> Iterator[R
             reference = None if one.name == "key-locked" else inspection_honest.start(run)
             found = examine(one.model, reference=reference, batch=one.batch, previous=one.previous, pruned=one.pruned)
             yield Row(run.name, one.name, False, "", largest(found), time.perf_counter() - began)
-        # Crafted of trained and of fresh models in turn; deep ones take longer and show nothing else.
-        if last is not None and number % 3 == 0:
-            agreed = last.model if number % 2 else inspection_honest.start(run)
+        # Of a third of the trainings, at their end or at their start.
+        dice = hashlib.sha256(f"craft {run.name}".encode()).digest()
+        if last is not None and dice[0] % 3 == 0:
+            agreed = last.model if dice[1] % 2 else inspection_honest.start(run)
             for crafted in inspection_crafted.craft_all(agreed, last.batch, seed=run.seed):
                 began = time.perf_counter()
                 found = examine(crafted.model, reference=agreed, batch=crafted.batch, previous=agreed)
@@ -137,11 +128,12 @@ def fit(rows: list[Row]) -> dict[str, dict[str, Any]]:
     limits: dict[str, dict[str, Any]] = {}
     for key, values in sorted(honest.items()):
         detector, figure = key
+        if figure not in LEAST and key not in FIXED:
+            # Measured by an older version.
+            continue
         top = max(values)
-        fitted = (
-            top + ROOM * (1 - top) if figure in SHARES else max(LEAST[figure], FACTOR * top) if key not in FIXED else 0
-        )
-        limit = FIXED.get(key, fitted)
+        fitted = top + ROOM * (1 - top) if figure in SHARES else FACTOR * top
+        limit = FIXED.get(key, max(LEAST.get(figure, 0.0), fitted))
         entry = {"limit": round(limit, 4), "honest_largest": round(top, 4), "honest_models": len(values)}
         limits.setdefault(detector, {})[figure] = entry
     for (detector, figure), limit in FIXED.items():
@@ -158,6 +150,8 @@ def _ratios(row: Row, limits: dict[str, dict[str, Any]]) -> dict[str, float]:
     found = {}
     for detector, figures in row.figures.items():
         for figure, value in figures.items():
+            if figure not in limits[detector]:
+                continue
             limit = limits[detector][figure]["limit"]
             found[f"{detector}.{figure}"] = value / limit if limit > 0 else (1e6 if value > 0 else 0.0)
     return found
@@ -181,6 +175,8 @@ def rates(rows: list[Row], limits: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "detected": found,
         "detection_interval": _interval(found, len(crafted)),
         "constructions": {name: _by_means(several) for name, several in sorted(by_name.items())},
+        # Without a rate, until the bag is complete.
+        "only_fitted": sorted({row.name for row in rows if row.is_crafted} - set(by_name)),
         "area_under_curve": round(_area(*suspicion), 5),
         "curve": _curve(*suspicion),
         "alarms": {row.key: sorted(exceeded(row, limits)) for row in alarms},

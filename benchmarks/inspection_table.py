@@ -16,20 +16,23 @@ BEGIN, END = "<!-- rates -->", "<!-- end of rates -->"
 def describe(stored: dict[str, Any]) -> str:
     """Rates, constructions and limits as Markdown."""
     held = stored["held_out"]
+    alarms, found = _percent(held["false_alarm_interval"]), _percent(held["detection_interval"])
     lines = [
         f"Of {stored['models']} models, about half were held out. Of {held['honest']} honest ones there, "
-        f"{held['false_alarms']} raised a false alarm ({_percent(held['false_alarm_interval'])} at 95 %); of {held['crafted']} crafted ones "
-        f"{held['detected']} were found ({_percent(held['detection_interval'])}). The area under the curve is "
-        f"{held['area_under_curve']:.4f}.",
+        f"{held['false_alarms']} raised a false alarm ({alarms} at 95 %); of {held['crafted']} crafted ones "
+        f"{held['detected']} were found ({found}). The area under the curve is {held['area_under_curve']:.4f}.",
         "",
         "| construction | models | found | by the weights alone | with own examples |",
         "|---|---|---|---|---|",
     ]
     for name, one in held["constructions"].items():
-        found = one["by_weights_alone"], one["by_weights_and_examples"]
-        lines.append(f"| {name} | {one['models']} | {one['detected']} | {found[0]} | {found[1]} |")
+        means = one["by_weights_alone"], one["by_weights_and_examples"]
+        lines.append(f"| {name} | {one['models']} | {one['detected']} | {means[0]} | {means[1]} |")
+    if held["only_fitted"]:
+        names = ", ".join(held["only_fitted"])
+        lines += ["", f"**Without a rate**, because none is in the held-out half yet: {names}."]
     lines += ["", "The curve, with one factor on all limits:", "", "| factor | false alarms | found |", "|---|---|---|"]
-    lines += [f"| {factor:g} | {100 * alarms:.1f} % | {100 * found:.1f} % |" for factor, alarms, found in held["curve"]]
+    lines += [f"| {factor:g} | {100 * wrong:.1f} % | {100 * right:.1f} % |" for factor, wrong, right in held["curve"]]
     lines += ["", "| figure | largest of the fitted honest models | limit |", "|---|---|---|"]
     for detector, figures in stored["limits"].items():
         for figure, entry in figures.items():

@@ -31,18 +31,28 @@ def test_the_half_follows_from_the_training_alone(load):
 def test_limits_come_from_fitted_honest_models_and_rates_from_the_others(load):
     script = load("inspection_bag")
     held, fitted = halves(script)
-    rows = [row(script, run, value) for run, value in zip((*fitted[:2], *held[:2]), (0.1, 0.2, 0.3, 0.9), strict=True)]
+    rows = [row(script, run, value) for run, value in zip((*fitted[:2], *held[:2]), (0.1, 0.6, 0.65, 0.9), strict=True)]
     rows += [row(script, fitted[2], 0.99, crafted=True)]
-    rows += [row(script, held[2], value, crafted=True, strength=str(value)) for value in (0.35, 0.95)]
+    rows += [row(script, held[2], value, crafted=True, strength=str(value)) for value in (0.75, 0.95)]
     limits = script.fit(rows)
-    assert limits["zeros"]["share"]["limit"] == pytest.approx(0.2 + 0.3 * 0.8)
-    assert limits["row-pairs"]["paired_rows"]["limit"] == pytest.approx(3.0)
+    assert limits["zeros"]["share"]["limit"] == pytest.approx(0.6 + 0.3 * 0.4)
+    assert limits["row-pairs"]["paired_rows"]["limit"] == pytest.approx(1.5 * 6)
     assert limits["architecture"]["differences"]["limit"] == 0.0
     found = script.rates(rows, limits)
     assert (found["honest"], found["false_alarms"], found["crafted"], found["detected"]) == (2, 1, 2, 2)
     assert found["constructions"]["step-0"]["by_weights_alone"] == 2
     assert found["missed"] == []
     assert found["area_under_curve"] == pytest.approx(0.75)
+
+
+def test_a_limit_is_never_below_its_floor_and_a_construction_without_a_rate_is_named(load):
+    script = load("inspection_bag")
+    held, fitted = halves(script)
+    rows = [row(script, run, 0.1) for run in (fitted[0], held[0])]
+    rows.append(row(script, fitted[1], 0.9, crafted=True, name="new"))
+    limits = script.fit(rows)
+    assert (limits["zeros"]["share"]["limit"], limits["row-pairs"]["paired_rows"]["limit"]) == (0.5, 3.0)
+    assert script.rates(rows, limits)["only_fitted"] == ["new"]
 
 
 def test_a_line_that_was_cut_off_is_left_out(load, tmp_path):

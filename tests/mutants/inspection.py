@@ -303,15 +303,8 @@ MUTANTS = (
     Mutant(
         "inspection: the loss fell where it rose",
         "inspection/change.py",
-        "min(LARGEST, now - before)",
-        "min(LARGEST, before - now)",
-        _EXAMPLES,
-    ),
-    Mutant(
-        "inspection: guessing in bits",
-        "inspection/change.py",
-        "now / math.log(outputs)",
-        "now / math.log2(outputs)",
+        'Measured("loss_rise", now - before,',
+        'Measured("loss_rise", before - now,',
         _EXAMPLES,
     ),
     Mutant(

@@ -118,7 +118,7 @@ def inspect(
     raise typer.Exit(advice.exit_code)
 
 
-def _own_code(name: str) -> dict[str, None]:
+def _own_code(name: str) -> dict[str, Any]:
     """A function of the user's own takes no options of reference networks."""
     from leakscope.user_code import is_code
 

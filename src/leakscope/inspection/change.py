@@ -1,8 +1,7 @@
-"""The model against the one of the round before, and its loss on the client's own examples."""
+"""The model against the one of the round before: its weights, and its loss on the client's own examples."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -15,36 +14,30 @@ from leakscope.inspection.received import Received
 
 @dataclass(frozen=True)
 class RoundChange(Detector):
-    """How far weights moved since the last round, how much the loss rose, and how far it is above guessing.
+    """How far weights moved since the last round, and how much the loss on the client's own examples rose.
 
-    `jump` is ‖w − w₀‖/‖w₀‖ of the tensor that moved most, `loss_rise` the loss on the client's own batch minus that of
-    the last round's model, `loss_over_guess` the loss over ln(classes).
+    `jump` is ‖w − w₀‖/‖w₀‖ of the tensor that moved most, `loss_rise` the loss minus that of the last round's model. A
+    high loss by itself is no sign: honest networks with large first weights begin at thousands of times ln(classes).
     """
 
     name = "round-change"
     severity = Severity.WARNING
     meaning = (
         "The model is not the last one plus an average of updates: its weights were replaced, or it answers your own "
-        "examples far worse than before, or than a guess would. Crafted weights forget what was learnt."
+        "examples far worse than before. Crafted weights forget what was learnt."
     )
     advice = "Ask the server why: a restart or a new schedule may explain it. Do not train until it is explained."
 
     def lacks(self, received: Received) -> str:
-        """The last round, or examples to compute the loss with."""
-        return "" if received.previous is not None or received.can_run else "the model of the last round, or examples"
+        """The last round."""
+        return "" if received.previous is not None else "the model of the last round"
 
     def measure(self, received: Received) -> list[Measured]:
-        """What can be measured with what is there."""
-        found = [] if received.previous is None else _jumps(received)
-        if received.can_run:
-            now, outputs = received.loss_now, received.scores.shape[-1]
-            if outputs > 1:
-                found.append(
-                    Measured("loss_over_guess", min(LARGEST, now / math.log(outputs)), detail=f"loss {now:.3g}")
-                )
-            if received.earlier is not None:
-                before = received.loss_before
-                found.append(Measured("loss_rise", min(LARGEST, now - before), detail=f"{before:.3g} to {now:.3g}"))
+        """The jumps, and the rise where the loss of both models can be computed."""
+        found = _jumps(received)
+        if received.can_run and received.earlier is not None:
+            before, now = received.loss_before, received.loss_now
+            found.append(Measured("loss_rise", now - before, detail=f"{before:.3g} to {now:.3g}"))
         return found
 
 
