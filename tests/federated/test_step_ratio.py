@@ -34,7 +34,7 @@ def test_one_disturbed_step_does_not_move_the_median() -> None:
 def test_a_machine_that_slows_down_does_not_look_like_an_expensive_defence(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[bool] = []
 
-    def timed(model: nn.Module, batch: Batch, *, step: Any, rng: Any, meter: Meter, memory: Any = None) -> Any:
+    def timed(model: nn.Module, batch: Batch, *, step: Any, rng: Any, meter: Meter, **others: Any) -> Any:
         update = REAL(model, batch, step=step, rng=rng, meter=Meter())
         defended = step.hooks != ClientHooks()
         calls.append(defended)
