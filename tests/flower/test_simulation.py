@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import sys
+import threading
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 pytest.importorskip("flwr")
-pytest.importorskip("ray")
+# Not imported here: Ray must not be there before the simulation, which tells it whom to let in.
+if importlib.util.find_spec("ray") is None:
+    pytest.skip("Ray is not installed", allow_module_level=True)
 
-from leakscope.errors import RoundFailedError
+from ray_processes import listening
+
+from leakscope.errors import RoundFailedError, UsageError
 from leakscope.federated import flower, train_federated
+from leakscope.flower import simulation
 from leakscope.registry import get_defence
 from small_federation import blobs, clients, experiment, network
 
@@ -49,3 +60,35 @@ def test_a_round_that_fails_says_so_through_the_engine():
 
     with pytest.raises(RoundFailedError, match=r"client 1: .*no memory left"):
         flower.simulate(network(), clients(), TEST, experiment(rounds=1), mods=[breaks])
+
+
+def test_a_ray_that_was_imported_before_is_refused(monkeypatch):
+    monkeypatch.setattr("leakscope.flower.simulation._ray_is_private", threading.Event())
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    with pytest.raises(UsageError, match="imported in this process before"):
+        flower.simulate(network(), clients(), TEST, experiment(rounds=1))
+
+
+@pytest.mark.timeout(900)
+def test_nothing_listens_beyond_this_machine():
+    seen, ended = set(), threading.Event()
+
+    def look():
+        while not ended.wait(0.5):
+            seen.update(listening(set(_processes_with(simulation._PRIVATE["RAY_AUTH_TOKEN"]))))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        flower.simulate(network(), clients(), TEST, experiment(rounds=1))
+    finally:
+        ended.set()
+        watcher.join()
+    assert seen == {"127.0.0.1"}, "Ray does listen, and nowhere else"
+
+
+def _processes_with(token):
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if token.encode() in (entry / "environ").read_bytes():
+                yield int(entry.name)

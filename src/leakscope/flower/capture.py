@@ -26,6 +26,7 @@ from leakscope.flower.records import (
     read_arrays,
     read_number,
     read_update,
+    tell_error,
     to_tensors,
 )
 from leakscope.flower.round_audit import RoundAudit, RoundAuditor, name_function
@@ -154,7 +155,7 @@ class Capture(Strategy):
 
     def _save(self, reply: Message, folder: Path, written: _Weights) -> CapturedUpdate:
         if reply.has_error():
-            raise BadInputError(f"the client sent no update: {reply.error.reason}")
+            raise BadInputError(f"the client sent no update: {tell_error(reply)}")
         client, node = _client_of(reply), reply.metadata.src_node_id
         if node not in self._handed_out:
             raise BadInputError("the client was handed nothing in this round")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from leakscope.errors import BadInputError, RoundFailedError, UsageError
 from leakscope.federated.faults import Failure
-from leakscope.flower.records import NUM_EXAMPLES, read_arrays, read_number, to_tensors
+from leakscope.flower.records import NUM_EXAMPLES, read_arrays, read_number, tell_error, to_tensors
 from leakscope.types import Tensors
 
 _LOG = logging.getLogger("flwr")
@@ -97,7 +97,7 @@ class CheckedStrategy(Strategy):
         node = reply.metadata.src_node_id
         try:
             if reply.has_error():
-                raise BadInputError(str(reply.error.reason))
+                raise BadInputError(tell_error(reply))
             if node not in handed_out:
                 raise BadInputError("it was handed nothing in this round")
             check_arrays(read_arrays(reply).tensors, handed_out[node])

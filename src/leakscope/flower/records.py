@@ -19,10 +19,13 @@ from leakscope.errors import BadInputError
 from leakscope.files import delta
 from leakscope.files.names import match_state
 from leakscope.files.state_dicts import split_buffers
+from leakscope.text import printable
 from leakscope.types import LocalTraining, SharedUpdate, Tensors
 
 # What the arrays of a reply are: the weights after training, what changed of them, or a gradient.
 Sends = Literal["weights", "change", "gradient"]
+# Flower sends whole traces of a failed client, coloured; their last words hold what happened.
+_LONGEST_TRACE, _LONGEST_REASON = 100_000, 150
 # Flower's own code for a mod that cannot do its work: the reply then holds a reason and no arrays.
 REFUSED = 6
 NUM_EXAMPLES = "num-examples"
@@ -153,3 +156,9 @@ def read_number(records: Mapping[str, Mapping[str, object]], key: str) -> int | 
 def refuse(message: Message, reason: str) -> Message:
     """The reply of a client that sends no arrays, and says why."""
     return Message(Error(code=REFUSED, reason=reason), reply_to=message)
+
+
+def tell_error(message: Message) -> str:
+    """Why a client sent nothing, in one line: of a long trace its end, which names the cause."""
+    told = printable(" ".join(str(message.error.reason).split()), most=_LONGEST_TRACE)
+    return told if len(told) <= _LONGEST_REASON else f"… {told[-_LONGEST_REASON:]}"

@@ -21,7 +21,7 @@ from leakscope.federated.experiment import Experiment
 from leakscope.federated.play import RoundRecord, play_round
 from leakscope.federated.server import Server
 from leakscope.flower.client_side import ARRAYS, METRICS, TEST, VALIDATE, WHO, read_reply
-from leakscope.flower.records import ROUND, to_record, to_tensors
+from leakscope.flower.records import ROUND, tell_error, to_record, to_tensors
 from leakscope.types import Batch
 
 _CONFIG = "config"
@@ -130,7 +130,7 @@ class ExperimentStrategy(Strategy):
         if message is None:
             raise BadInputError("it sent no reply in time")
         if message.has_error():
-            raise BadInputError(f"{message.error.reason}")
+            raise BadInputError(tell_error(message))
         buffers = frozenset(name for name, _ in network.client.named_buffers())
         return read_reply(message, kind=experiment.kind, buffers=buffers)
 

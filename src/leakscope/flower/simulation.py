@@ -106,7 +106,8 @@ def simulate(
 def simulate_apps(server_app: ServerApp, client_app: ClientApp, *, clients: int, cpus_per_client: float = 1.0) -> None:
     """Run two apps of Flower's on its simulation engine, on a Ray that only this process reaches.
 
-    A Ray that was imported before has already chosen whom it lets in, and is left as it is.
+    Raises:
+        UsageError: Ray was imported before, and has already chosen whom it lets in.
     """
     with _private_ray():
         run_simulation(
@@ -124,9 +125,10 @@ def simulate_apps(server_app: ServerApp, client_app: ClientApp, *, clients: int,
 def _private_ray() -> Iterator[None]:
     """The environment in which Flower imports and starts Ray; the caller's returns afterwards."""
     if "ray" in sys.modules and not _ray_is_private.is_set():
-        _LOG.warning("Ray was imported before leakscope could have it ask for a token")
-        yield
-        return
+        raise UsageError(
+            "expected to import Ray itself, to have it listen on loopback and ask for a token, but it was imported in "
+            "this process before; simulate before anything imports ray, or in a process of its own"
+        )
     _ray_is_private.set()
     before = {name: os.environ.get(name) for name in _PRIVATE}
     os.environ.update(_PRIVATE)
