@@ -30,6 +30,7 @@ from leakscope.flower.records import (
     to_tensors,
 )
 from leakscope.flower.round_audit import RoundAudit, RoundAuditor, name_function
+from leakscope.flower.wrapping import WrappedStrategy
 from leakscope.types import LocalTraining
 
 _LOG = logging.getLogger("flwr")
@@ -37,7 +38,7 @@ MODEL = "model.safetensors"
 UPDATES = "updates"
 
 
-class Capture(Strategy):
+class Capture(WrappedStrategy):
     """Any strategy of Flower's Message API, watched.
 
     Every round has a folder: `round-0001/model.safetensors` is what was handed out, `round-0001/updates/` holds one
@@ -68,8 +69,7 @@ class Capture(Strategy):
         num_examples_key: str = NUM_EXAMPLES,
     ) -> None:
         """Watch `strategy`; nothing is written before the first round."""
-        super().__init__()
-        self.strategy = strategy
+        super().__init__(strategy)
         if audit is not None and model is None:
             raise UsageError("an audit needs model=, a function that builds the network")
         # Only the audit's process has to find the function again.
@@ -105,16 +105,6 @@ class Capture(Strategy):
             _LOG.warning("capture: round %d was not written: %s", server_round, error)
         self._handed_out.clear()
         return self.strategy.aggregate_train(server_round, received)
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """As the strategy does."""
-        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """As the strategy does."""
-        return self.strategy.aggregate_evaluate(server_round, replies)
 
     def summary(self) -> None:
         """Say what is watched, then what the strategy says of itself."""

@@ -14,13 +14,14 @@ from torch import Tensor
 from leakscope.errors import BadInputError, RoundFailedError, UsageError
 from leakscope.federated.faults import Failure
 from leakscope.flower.records import NUM_EXAMPLES, read_arrays, read_number, tell_error, to_tensors
+from leakscope.flower.wrapping import WrappedStrategy
 from leakscope.types import Tensors
 
 _LOG = logging.getLogger("flwr")
 _REASONS_SHOWN = 3
 
 
-class CheckedStrategy(Strategy):
+class CheckedStrategy(WrappedStrategy):
     """Any strategy of Flower's Message API that averages sound replies only.
 
     Flower's own strategies average what comes: NaN from one client is NaN for all, and a client that failed is a line
@@ -36,12 +37,12 @@ class CheckedStrategy(Strategy):
 
     def __init__(self, strategy: Strategy, *, min_completed: float = 1.0, num_examples_key: str = NUM_EXAMPLES) -> None:
         """Check what `strategy` averages."""
-        super().__init__()
+        super().__init__(strategy)
         if not 0 < min_completed <= 1:
             raise UsageError(
                 f"CheckedStrategy needs 0 < min_completed ≤ 1, a share of the clients, got {min_completed}"
             )
-        self.strategy, self._min_completed, self._key = strategy, min_completed, num_examples_key
+        self._min_completed, self._key = min_completed, num_examples_key
         self.failures: dict[int, tuple[Failure, ...]] = {}
         self._asked: dict[int, ArrayRecord | None] = {}
 
@@ -78,20 +79,6 @@ class CheckedStrategy(Strategy):
             _LOG.warning("round %d: client %d is left out: %s", server_round, failure.client, failure.reason)
         self._check_enough(server_round, sound=len(sound))
         return self.strategy.aggregate_train(server_round, sound)
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """As the strategy does."""
-        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """As the strategy does."""
-        return self.strategy.aggregate_evaluate(server_round, replies)
-
-    def summary(self) -> None:
-        """What the strategy says of itself."""
-        self.strategy.summary()
 
     def _find_fault(self, reply: Message, handed_out: dict[int, dict[str, Tensor]]) -> Failure | None:
         node = reply.metadata.src_node_id
