@@ -69,6 +69,10 @@ def test_accuracy_cost_is_measured(finished: Path) -> None:
     assert plain["name"] == "none"
     assert plain["accuracy_drop"] == 0
     assert noisy["accuracy_drop"] == pytest.approx(plain["accuracy"] - noisy["accuracy"])
+    low, high = noisy["accuracy_drop_ci"]
+    assert low < noisy["accuracy_drop"] < high
+    assert high - low > max(one["ci"][1] - one["ci"][0] for one in (plain, noisy)), "both trainings are uncertain"
+    assert plain["accuracy_drop_ci"] is None
 
 
 def test_the_report_is_inert_and_self_contained(finished: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from leakscope.errors import UsageError
 from leakscope.federated import wilson_interval
+from leakscope.federated.utility import difference_interval
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,12 @@ def test_mean_coverage_is_near_95_per_cent():
 def test_impossible_counts_are_refused(successes, total):
     with pytest.raises(UsageError, match="0 ≤ successes ≤ total"):
         wilson_interval(successes, total)
+
+
+def test_the_interval_of_a_difference_is_the_published_one():
+    # Newcombe 1998, Table II, example (a): 56 of 70 against 48 of 80, method 10.
+    first, second = wilson_interval(56, 70), wilson_interval(48, 80)
+    found = difference_interval(56 / 70, 48 / 80, of_first=first, of_second=second)
+    assert found == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    back = difference_interval(48 / 80, 56 / 70, of_first=second, of_second=first)
+    assert back == pytest.approx((-found[1], -found[0])), "the other way round it is mirrored"

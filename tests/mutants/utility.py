@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 _TRIALS = ("federated/test_trials.py",)
+_UTILITY = ("federated/test_utility.py",)
 _PARETO = ("report/test_pareto.py",)
 _ADVICE = ("report/test_remedies.py",)
 
@@ -92,6 +93,27 @@ MUTANTS = (
         "mean + math.hypot(half, high - mean)",
         "mean + half + high - mean",
         _TRIALS,
+    ),
+    Mutant(
+        "interval of a difference with the ends of the second swapped",
+        "federated/utility.py",
+        "math.hypot(first - of_first[0], of_second[1] - second)",
+        "math.hypot(first - of_first[0], second - of_second[0])",
+        _UTILITY,
+    ),
+    Mutant(
+        "accuracy lost with its sign turned",
+        "audits/summary.py",
+        "difference_interval(base.accuracy, found.accuracy, of_first=base.ci, of_second=found.ci)",
+        "difference_interval(found.accuracy, base.accuracy, of_first=found.ci, of_second=base.ci)",
+        ("audits/test_campaign.py",),
+    ),
+    Mutant(
+        "every cost is told apart from none",
+        "report/costs.py",
+        "if low <= 0 <= high else",
+        "if low > 0 > high else",
+        _ADVICE,
     ),
     Mutant(
         "chance by the interval over seeds",

@@ -248,3 +248,38 @@ def test_an_accuracy_that_was_not_measured_is_said():
     measured = advice(*both("a"), *both("b"), costs=[cost("b", drop=0.3)])
     assert measured.chosen is not None
     assert measured.chosen.name == "b"
+
+
+@pytest.mark.parametrize(
+    ("interval", "told"),
+    [
+        ([-0.051, 0.205], "7.7 points of accuracy (-5.1 to 20.5 at 95 %, not told apart from none)"),
+        ([0.012, 0.142], "7.7 points of accuracy (1.2 to 14.2 at 95 %)"),
+        ([-0.2, -0.1], "7.7 points of accuracy (-20.0 to -10.0 at 95 %)"),
+        (None, "7.7 points of accuracy"),
+    ],
+)
+def test_a_cost_that_could_be_none_is_said_to_be(interval, told):
+    found = advice(*both("a", 10.0), costs=[cost("a", drop=0.077, accuracy_drop_ci=interval)])
+    assert found.detail.startswith(f"It costs {told}, ")
+
+
+def test_what_the_run_cannot_tell_apart_in_accuracy_is_named():
+    cells = [*both("a", 10.0), *both("b", 10.0), *both("c", 10.0)]
+    near = cost("b", drop=0.05, accuracy_drop_ci=[-0.02, 0.12])
+    far = cost("c", drop=0.4, accuracy_drop_ci=[0.2, 0.6])
+    found = advice(*cells, costs=[cost("a", drop=0.01, accuracy_drop_ci=[-0.06, 0.08]), near, far])
+    assert found.chosen is not None
+    assert found.chosen.name == "a"
+    assert "In accuracy this run cannot tell it apart from: b." in found.detail
+    assert "apart from: b, c" not in found.detail
+    told = advice(*cells, costs=[cost("a", drop=0.01), cost("b", drop=0.05), cost("c", drop=0.4)])
+    assert "cannot tell" not in told.detail, "without intervals nothing is claimed"
+
+
+def test_the_interval_is_that_of_the_network_that_loses_most():
+    paid = [
+        cost("a", drop=0.01, accuracy_drop_ci=[0.0, 0.02]),
+        cost("a", drop=0.05, accuracy_drop_ci=[0.03, 0.07], model="other"),
+    ]
+    assert "costs 5.0 points of accuracy (3.0 to 7.0 at 95 %)" in advice(*both("a", 10.0), costs=paid).detail

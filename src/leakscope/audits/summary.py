@@ -16,6 +16,7 @@ from leakscope.audits.findings import borrow_priors
 from leakscope.audits.grid import strong_attacks
 from leakscope.audits.plan import Plan
 from leakscope.audits.specs import NONE, AttackCellSpec, TrainingCellSpec
+from leakscope.federated.utility import difference_interval
 from leakscope.observation.scenario import get_scenario
 from leakscope.registry import ATTACKS, DEFENCES, attack_from_spec, parse_spec, split_chain
 from leakscope.report import CellRecord, DefenceCost, SelfCheck, Summary, Verdict, verdict
@@ -135,6 +136,7 @@ def _cost(cell: TrainingCellSpec, outcome: CellOutcome, plain: CellOutcome) -> D
         ci=list(found.ci),
         accuracies=found.accuracies,
         accuracy_drop=base.accuracy - found.accuracy,
+        accuracy_drop_ci=None if cell.defence == NONE else _drop_interval(found, base),
         key=cell.key,
         step_time_ratio=outcome.measured.get("step_ratio"),
         step_time_spread=[outcome.measured.get("step_low"), outcome.measured.get("step_high")],
@@ -147,6 +149,10 @@ def _cost(cell: TrainingCellSpec, outcome: CellOutcome, plain: CellOutcome) -> D
         guarantee=found.guarantee,
         guarantee_of_one=found.guarantee_of_one,
     )
+
+
+def _drop_interval(found: TrainingFindings, base: TrainingFindings) -> list[float | None]:
+    return list(difference_interval(base.accuracy, found.accuracy, of_first=base.ci, of_second=found.ci))
 
 
 def _upload_ratio(found: TrainingFindings, base: TrainingFindings) -> float:

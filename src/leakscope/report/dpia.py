@@ -96,10 +96,8 @@ def _risks(summary: Summary, verdict: Verdict) -> tuple[str, ...]:
 def _measures(summary: Summary, advice: Advice) -> tuple[str, ...]:
     found = [advice.headline]
     if advice.chosen is not None:
-        drop = advice.chosen.accuracy_drop
-        price = (
-            "its cost in accuracy was not measured" if drop is None else f"it costs {100 * drop:.1f} points of accuracy"
-        )
+        told = advice.chosen.accuracy_words
+        price = f"it costs {told}" if told else "its cost in accuracy was not measured"
         found.append(f"With {advice.chosen.name}: {advice.chosen.why}; {price}.")
     found += [f"{option.name} is not sufficient: {option.why}." for option in advice.options if not option.enough]
     return (*found[: _MOST_NAMES + 2], "[Measures beyond this run: access control, secure aggregation, contracts.]")

@@ -203,6 +203,8 @@ class DefenceEvidence:
     accuracy_drop: float | None
     training_diverged: bool
     at_chance: bool = False
+    # Of `accuracy_drop`, at 95 %.
+    drop_interval: tuple[float, float] | None = None
 
     @property
     def grade(self) -> str:
@@ -229,16 +231,18 @@ def by_defence(cells: Sequence[CellRecord], costs: Sequence[DefenceCost] = ()) -
     for name in dict.fromkeys(cell.defence for cell in cells):
         mine = [cell for cell in cells if cell.defence == name]
         paid = [cost for cost in costs if cost.name == name]
-        drops = [cost.accuracy_drop for cost in paid if cost.accuracy_drop is not None]
+        known = [cost for cost in paid if cost.accuracy_drop is not None]
+        highest = max(known, key=lambda cost: cost.accuracy_drop or 0.0, default=None)
         found.append(
             DefenceEvidence(
                 name=name,
                 both=group(mine),
                 naive=group(cell for cell in mine if not cell.adaptive),
                 adaptive=group(cell for cell in mine if cell.adaptive),
-                accuracy_drop=max(drops, default=None),
+                accuracy_drop=None if highest is None else highest.accuracy_drop,
                 training_diverged=any(cost.diverged for cost in paid),
                 at_chance=any(cost.at_chance for cost in paid),
+                drop_interval=None if highest is None else highest.drop_interval,
             )
         )
     return found

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from leakscope.report.costs import chance_words
+from leakscope.report.costs import chance_words, drop_words
 from leakscope.report.evidence import (
     NO_DEFENCE,
     NOT_ATTACKABLE,
@@ -52,6 +52,18 @@ class Option:
     upload_ratio: float | None
     note: str
     worst: Example | None = None
+    drop_interval: tuple[float, float] | None = None
+
+    @property
+    def accuracy_words(self) -> str:
+        """Points of accuracy it costs, with their interval; empty where they were not measured."""
+        return "" if self.accuracy_drop is None else drop_words(self.accuracy_drop, self.drop_interval)
+
+    def is_as_accurate_as(self, other: Option) -> bool:
+        """Whether the run cannot tell the accuracies of both apart: their intervals overlap."""
+        if self.drop_interval is None or other.drop_interval is None:
+            return False
+        return self.drop_interval[0] <= other.drop_interval[1] and other.drop_interval[0] <= self.drop_interval[1]
 
     @property
     def enough(self) -> bool:
@@ -131,6 +143,7 @@ def _option(row: DefenceEvidence, *, leaking: dict[Setting, list[CellRecord]], s
         upload_ratio=max((cost.upload_ratio for cost in paid if cost.upload_ratio is not None), default=None),
         note="; ".join(dict.fromkeys(filter(None, map(chance_words, paid)))),
         worst=row.both.worst,
+        drop_interval=row.drop_interval,
     )
 
 
@@ -233,7 +246,7 @@ def _none_suffices(options: Sequence[Option]) -> str:
 def _detail(chosen: Option, options: Sequence[Option], *, noun: str) -> str:
     """What the chosen defence costs and leaks, and which others might have been chosen."""
     costs = [
-        "" if chosen.accuracy_drop is None else f"{100 * chosen.accuracy_drop:.1f} points of accuracy",
+        chosen.accuracy_words,
         "" if chosen.time_ratio is None else f"{chosen.time_ratio:.1f} × the time of a client step",
         "" if chosen.upload_ratio is None else f"{chosen.upload_ratio:.2f} × the upload",
     ]
@@ -244,6 +257,13 @@ def _detail(chosen: Option, options: Sequence[Option], *, noun: str) -> str:
     equal = [option.name for option in options if option.enough and option != chosen and option.price == chosen.price]
     if equal:
         found.append(f"Equally cheap, and leaking no less: {', '.join(equal[:_NAMED])}.")
+    alike = [
+        option.name
+        for option in options
+        if option.enough and option != chosen and option.name not in equal and option.is_as_accurate_as(chosen)
+    ]
+    if alike:
+        found.append(f"In accuracy this run cannot tell it apart from: {', '.join(alike[:_NAMED])}.")
     cheaper = [option.name for option in options if option.sufficient == "inconclusive" and option.price < chosen.price]
     if cheaper:
         found.append(f"Cheaper, but inconclusive: {', '.join(cheaper[:_NAMED])}.")

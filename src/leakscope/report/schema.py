@@ -193,6 +193,7 @@ class DefenceCost(Document):
     """What a defence does to accuracy, time and traffic.
 
     `accuracy` is the mean of `accuracies`, one per seed, and `ci` its interval over test examples and seeds.
+    `accuracy_drop` is what it is below that without a defence, and `accuracy_drop_ci` the interval of that difference.
     `chance` is the accuracy of always naming the most frequent of `classes`. `at_chance` tells that the interval of the
     accuracy reaches down to it: such a network has learnt nothing, and what it does not leak is no merit of a defence.
     Its times differ from run to run: they are written among `Summary.timings`, under `key`, and found there again.
@@ -210,6 +211,7 @@ class DefenceCost(Document):
     ci: list[Number] | None = None
     accuracies: list[float] = []
     accuracy_drop: Number = None
+    accuracy_drop_ci: list[Number] | None = None
     step_time_ratio: Number = Field(default=None, exclude=True)
     step_time_spread: list[Number] | None = Field(default=None, exclude=True)
     upload_ratio: Number = None
@@ -220,6 +222,12 @@ class DefenceCost(Document):
     at_chance: bool = False
     guarantee: GuaranteeRecord | None = None
     guarantee_of_one: GuaranteeRecord | None = None
+
+    @property
+    def drop_interval(self) -> tuple[float, float] | None:
+        """`accuracy_drop_ci` where both of its ends are known."""
+        low, high = self.accuracy_drop_ci or (None, None)
+        return None if low is None or high is None else (low, high)
 
     def timings(self) -> dict[str, Number]:
         """What `Summary.timings` hold of it."""

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from leakscope.report.costs import drop_words
 from leakscope.report.evidence import NO_DEFENCE, DefenceEvidence, Example, Group, group
 from leakscope.report.grades import GRADES, RECOGNISABLE
 from leakscope.report.schema import CellRecord, Score, SelfCheck
@@ -245,7 +246,6 @@ def _price(row: DefenceEvidence) -> str:
         return "; with it the network is no better than chance"
     if row.accuracy_drop is None:
         return "; its cost in accuracy was not measured"
-    points = 100 * row.accuracy_drop
-    if points < 0.05:
+    if row.accuracy_drop < 0.0005 and row.drop_interval is None:
         return "; it costs no accuracy"
-    return f"; it costs {points:.1f} points of accuracy"
+    return f"; it costs {drop_words(row.accuracy_drop, row.drop_interval)}"
