@@ -82,7 +82,8 @@ def test_the_small_recogniser_learns_a_few_words() -> None:
     batch = RenderedWords("plain").batch(range(8))
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
     model.train()
-    for _ in range(60):
+    # Sixty are on the edge: whether six words are read by then depends on how a processor rounds.
+    for _ in range(100):
         optimiser.zero_grad()
         loss = task.loss(model(batch.inputs), batch.targets)
         loss.backward()
