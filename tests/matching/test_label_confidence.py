@@ -29,6 +29,33 @@ def test_under_drift_a_confidence_of_one_is_right(rate):
                 assert confidence < 1
 
 
+def sure_of_an_absent_class() -> nn.Sequential:
+    """Class 5 is never predicted, and one of its weights is large and negative, as training makes some."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        head = nn.Linear(24, 6)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(36, 24), nn.Sigmoid(), head).double()
+    with torch.no_grad():
+        head.bias[5] = -30.0
+        head.weight[5, 3] = -4.0
+    return model
+
+
+@pytest.mark.parametrize("scenario", ["C", "D"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_weight_decay_proves_no_class_whether_it_is_known_or_not(scenario, momentum):
+    # Decay alone makes the entry of that weight negative, in a row without any other gradient.
+    local = LocalTraining(0.01, epochs=5, batch_size=4, momentum=momentum, weight_decay=5e-4)
+    seen = seen_of(
+        sure_of_an_absent_class(), batch_of([0, 0, 0, 3, 3, 3, 3, 3], shape=(1, 6, 6)), scenario=scenario, local=local
+    )
+    guess = infer_labels(seen)
+    proven = {
+        label for label, stated in zip(guess.labels.tolist(), guess.confidence.tolist(), strict=True) if stated == 1
+    }
+    assert proven == {0, 3}, "what occurs is proven, and nothing else"
+
+
 def test_a_repeat_is_an_estimate_and_a_first_label_is_proven():
     guess = infer_labels(seen_of(dense(), batch_of([1, 1, 1, 3]), scenario="C"))
     assert guess.labels.tolist() == [1, 1, 1, 3]

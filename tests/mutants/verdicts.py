@@ -219,6 +219,20 @@ MUTANTS = (
         _GATE,
     ),
     Mutant(
+        "weight decay that nobody declared proves classes",
+        "matching/labels/confidence.py",
+        "return max(declared, _DRIFT * float(torch.dot(sums, along) / along.square().sum()))",
+        "return declared",
+        _LABELS,
+    ),
+    Mutant(
+        "weight decay read off with the wrong sign",
+        "matching/labels/confidence.py",
+        "_DRIFT * float(torch.dot(sums, along)",
+        "-_DRIFT * float(torch.dot(sums, along)",
+        _LABELS,
+    ),
+    Mutant(
         "stated confidence is the estimate",
         "matching/labels/confidence.py",
         "return shares[right - 1] + part * (shares[right] - shares[right - 1])",

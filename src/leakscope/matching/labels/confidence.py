@@ -20,6 +20,8 @@ from leakscope.types import Observation
 
 # Rounding errors of a sum over examples, as a share of the largest entry.
 _ROUNDING = 1e-6
+# Weights move while they decay, so that what decay did to one is known up to this factor.
+_DRIFT = 2.0
 # A negative entry proves something if it is this many deviations of the noise below zero.
 _DEVIATIONS = 5.0
 UNKNOWN = "the confidence of the labels is unknown (NaN): {}"
@@ -88,12 +90,13 @@ class ProofLimits:
 def proof_limits(seen: Observation) -> ProofLimits:
     """Above rounding, above noise and above weight decay.
 
-    Rows of the gradient cancel out exactly, Σ_c ∂L/∂W_c = 0, so what is left of the sum tells the noise of one entry.
+    Rows of the gradient cancel out exactly, Σ_c ∂L/∂W_c = 0, so what is left of the sum tells the noise of one entry,
+    and how far it goes along with the sum of the weights how much they decayed.
     """
     weight, bias = last_layer(seen)
     _name, layer = find_last_layer(seen)
     noise = weight.sum(0).square().mean().sqrt() / len(weight) ** 0.5
-    decay = seen.local.weight_decay if seen.local is not None and seen.update.kind == "delta" else 0.0
+    decay = _decay(seen, weight, layer.weight.detach()) if seen.update.kind == "delta" else 0.0
     moved = _DEVIATIONS * noise
     small = decay * layer.weight.detach().abs().max() + moved
     of_weight = torch.maximum(small, _ROUNDING * weight.abs().max())
@@ -102,3 +105,16 @@ def proof_limits(seen: Observation) -> ProofLimits:
     left = _DEVIATIONS * bias.sum().abs() / len(bias) ** 0.5
     floor = torch.maximum(torch.maximum(moved, left), _ROUNDING * bias.abs().max())
     return ProofLimits(floor + decay * layer.bias.detach().abs(), of_weight)
+
+
+def _decay(seen: Observation, weight: Tensor, own: Tensor) -> float:
+    """λ in Σ_c (∂L/∂W_c + λ W_c) = λ Σ_c W_c by least squares, or what was declared where that is more.
+
+    In scenarios D and E, and where a client did not declare it, nothing else tells of weight decay.
+    """
+    declared = 0.0 if seen.local is None else seen.local.weight_decay
+    sums, along = weight.sum(0), own.to(weight).sum(0)
+    if along.norm() <= _ROUNDING * own.norm():
+        # Weights that cancel out, or are all zero, show nothing of their decay.
+        return declared
+    return max(declared, _DRIFT * float(torch.dot(sums, along) / along.square().sum()))
