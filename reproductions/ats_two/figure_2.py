@@ -18,6 +18,7 @@ from leakscope.reproduction import (
     network,
     training,
 )
+from leakscope.reproduction.cells import Spec
 from leakscope.reproduction.drawing import Drawing, draw_points
 from leakscope.reproduction.papers import ATS_TWO
 from leakscope.types import LocalTraining
@@ -44,7 +45,7 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
         )
 
 
-def _trained(scale: RecipeScale) -> dict[str, object] | None:
+def _trained(scale: RecipeScale) -> Spec | None:
     """The network of the search: a short training on a few pictures, without policies."""
     epochs = scale.options["epochs"]
     if not epochs:
@@ -52,7 +53,7 @@ def _trained(scale: RecipeScale) -> dict[str, object] | None:
     local = LocalTraining(
         lr=0.1, epochs=epochs, batch_size=32, momentum=0.9, nesterov=True, weight_decay=5e-4, shuffle=True
     )
-    return training(scale.data[0], rounds=1, local=local, test_examples=100, held_out=0.0)  # type: ignore[return-value]
+    return training(scale.data[0], rounds=1, local=local, test_examples=100, held_out=0.0)
 
 
 def _means(metric: str):

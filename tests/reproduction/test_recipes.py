@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from leakscope.reproduction.claims import PAGE, render_claims
 from leakscope.reproduction.find import find_recipes
 from leakscope.reproduction.keys import seal_cell
 from leakscope.reproduction.page import render_page
@@ -100,6 +101,19 @@ def test_smoke_runs_here_without_data_and_shows_no_verdict(name, monkeypatch):
     for drawing in draw(found):
         assert drawing.as_file().startswith("<svg")
         assert "nan" not in drawing.as_file().replace("finance", "")
+
+
+def test_all_of_them_fit_into_six_hours_on_two_cores():
+    assert sum(recipe.scale("cpu").minutes for recipe in RECIPES.values()) <= 2 * 6 * 60
+
+
+def test_what_was_run_is_on_the_page_of_claims():
+    page = (ROOT / "reproductions" / PAGE).read_text(encoding="utf-8")
+    rendered = render_claims(ROOT, list(RECIPES.values()))
+    for recipe in RECIPES.values():
+        if read_result(ROOT, recipe, "cpu") is not None:
+            lines = [line for line in rendered.splitlines() if f"`{recipe.command('cpu')}`" in line]
+            assert all(line in page for line in lines), "leakscope reproduce --claims makes it again"
 
 
 def test_keys_cover_what_is_read_and_what_computes(monkeypatch):

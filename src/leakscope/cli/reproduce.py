@@ -25,6 +25,7 @@ def reproduce(
         help="Keep results in the checkout and make CLAIMS.md again (default: unless smoke).",
     ),
     retry_failed: bool = typer.Option(False, help="Run cells again that ended in error, timeout or out of memory."),
+    claims: bool = typer.Option(False, "--claims", help="Only make CLAIMS.md again, from the results in the checkout."),
     dry_run: bool = typer.Option(False, help="Say what would run and how long it would take; run nothing."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
     quiet: bool = typer.Option(False, help="No progress."),
@@ -46,7 +47,7 @@ def reproduce(
         raise UsageError(f"--workers must be ≥ 1, got {workers}; leave it out for one per core")
     if not (timeout >= 0 and timeout < float("inf")):
         raise UsageError(f"--timeout must be a number of seconds, 0 for no limit, got {timeout}")
-    if not names and not show_list:
+    if not names and not (show_list or claims):
         raise UsageError("nothing to reproduce; name reproductions, or all, or use --list")
     # From here on torch is imported.
     from leakscope.cli import reproduce_run
@@ -57,6 +58,11 @@ def reproduce(
     chosen = choose_recipes(names or ["all"], recipes) if recipes else []
     if show_list:
         echo(reproduce_run.show_list(chosen, root, as_json=as_json))
+        return 0
+    if claims:
+        from leakscope.reproduction.claims import write_claims
+
+        echo(f"claims: {write_claims(root, recipes)}")
         return 0
     if dry_run:
         echo(reproduce_run.show_price(chosen, root, scale=scale, workers=workers, as_json=as_json))

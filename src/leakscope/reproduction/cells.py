@@ -73,8 +73,9 @@ def training(
     Several data sets are one client each, tested on the test examples of all. `two-gaussians` is the task in the plane.
     With `local` None clients send gradients of `batch_size` examples.
 
-    Options: test_data (other sets to test on), partition, alpha, shards, size, batch_size, held_out, server, fraction, min_completed, poison (a list),
-    seal, freeze_batch_norm, and `central` = True for all clients' examples in one place, as many of them seen.
+    Options: test_data (other sets to test on), partition, alpha, shards, size, batch_size, held_out, server, fraction,
+    min_completed, poison (a list), seal, freeze_batch_norm, and `central` = True for all clients' examples in one
+    place, as many of them seen.
     """
     found: Spec = {"data": data if isinstance(data, str) else list(data), "rounds": rounds, "clients": clients}
     found |= {"local": None if local is None else local.settings(), "strategy": strategy, "defence": defence}
@@ -176,8 +177,9 @@ def call_cell(
     """A measure that is neither: `reproductions.<module>:function`, called with `settings` by keyword.
 
     It returns a `leakscope.reproduction.CallValues`: values by name, numbers or lists of them, and small pictures.
-    Where it attacks examples, they are the setting `indices`, as in `attack_cell`. `reads` are the arguments of
-    `leakscope.data.load` for what the function loads, `name` among them: other data are another cell.
+    Where it attacks examples, they are the setting `indices`, as in `attack_cell`, and a network is the setting
+    `model`, for `leakscope.reproduction.networks.build_network`. `reads` are the arguments of `leakscope.data.load` for
+    what the function loads, `name` among them: other data are another cell.
     """
     spec: Spec = {
         "kind": "call",

@@ -14,7 +14,7 @@ from leakscope.audits.inputs import changed
 from leakscope.audits.own_code import hash_code
 from leakscope.reproduction.cells import RecipeCell
 from leakscope.reproduction.networks import find_weights
-from leakscope.reproduction.training import load_training
+from leakscope.reproduction.trainings import load_training
 from leakscope.runner import Cell
 from leakscope.runner.cells import canonical_json
 from leakscope.software import software
@@ -22,7 +22,7 @@ from leakscope.types import Batch
 from leakscope.version import __version__
 
 # Of this package, the files that compute; `leakscope.software` leaves the package out.
-_WORKERS = ("work.py", "training.py", "networks.py")
+_WORKERS = ("work.py", "trainings.py", "networks.py")
 # What decides which examples are read.
 _READING = ("kind", "data", "split", "size", "indices", "training", "reads_data")
 
@@ -49,20 +49,25 @@ def hash_sources(spec: Mapping[str, Any]) -> str:
     digest = hashlib.sha256()
     for name in _WORKERS:
         digest.update((Path(__file__).parent / name).read_bytes())
-    named = (spec.get("function"), (spec.get("network") or {}).get("name"))
+    named = (spec.get("function"), _network(spec).get("name"))
     digest.update((hash_code(name for name in named if name) or "").encode())
     return digest.hexdigest()[:32]
 
 
 def hash_reads(spec: Mapping[str, Any]) -> str:
     """Hash of every example and every file of weights that the cell reads."""
-    network = spec.get("network") or {}
+    network = _network(spec)
     told = {name: spec[name] for name in _READING if name in spec}
     return _hash_examples(
         canonical_json(
             {**told, "trained": network.get("trained"), "weights": network.get("options", {}).get("weights")}
         )
     )
+
+
+def _network(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The network of a cell; that of a function is its setting `model`."""
+    return spec.get("network") or (spec.get("settings") or {}).get("model") or {}
 
 
 @lru_cache(maxsize=4_096)

@@ -18,7 +18,7 @@ from leakscope.data.sets import search_roots
 from leakscope.errors import BadInputError, MissingDataError
 from leakscope.files import private_folder, read_tensors, write_tensors
 from leakscope.models import load_network
-from leakscope.reproduction.training import train
+from leakscope.reproduction.trainings import train
 from leakscope.runner import NamedCall
 from leakscope.runner.cells import canonical_json
 from leakscope.software import software

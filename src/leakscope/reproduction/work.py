@@ -20,7 +20,7 @@ from leakscope.registry import attack_from_spec, defence_from_spec
 from leakscope.reproduction.keys import check_unchanged, load_victims
 from leakscope.reproduction.networks import build_network, keep_networks
 from leakscope.reproduction.results import CallValues
-from leakscope.reproduction.training import PLANE, TrainingData, load_training, plane_network, train
+from leakscope.reproduction.trainings import PLANE, TrainingData, load_training, plane_network, train
 from leakscope.runner import CellOutcome, NamedCall
 from leakscope.types import AuditResult, Batch, LocalTraining, Status
 
@@ -98,10 +98,8 @@ def _train(spec: Mapping[str, Any]) -> CellOutcome:
     how = spec["training"]
     subject = load_training(how)
     first = how["data"] if isinstance(how["data"], str) else how["data"][0]
-    if first == PLANE:
-        model = plane_network(how["seed"])
-    else:
-        model = build_network(spec["network"], first, subject.test)
+    is_plane = first == PLANE
+    model = plane_network(how["seed"]) if is_plane else build_network(spec["network"], first, subject.test)
     done = train(model, how, subject=subject)
     last = done.rounds[-1]
     values: dict[str, Any] = {
@@ -118,7 +116,7 @@ def _train(spec: Mapping[str, Any]) -> CellOutcome:
         keys = evaluate_keys(done, model, subject.test)
         values |= {"own_keys": list(keys.own.values()), "random_key": keys.random_key}
         values |= {"initial_locks": keys.initial_locks, "random_and_initial": keys.random_and_initial}
-    pictures = {"boundary": _boundary(done.model, subject)} if first == PLANE else {}
+    pictures = {"boundary": _boundary(done.model, subject)} if is_plane else {}
     return CellOutcome(Status.OK, {"values": values, "notes": []}, pictures)
 
 
