@@ -77,6 +77,7 @@ def _figures(results: Results) -> list[Drawing]:
             title=f"PSNR by the shape of the layer weights, {data}",
             label="PSNR (dB)",
             name=f"shapes-{str(data).lower()}",
+            printed={shape: values[COLUMNS.index(str(data))] for shape, values in PRINTED.items()},
             data=data,
         )
         for data in results.tags("data")

@@ -35,7 +35,7 @@ def privacy_and_psnr(
     seed: int = 0,
     variant: Variant = "released",
 ) -> CallValues:
-    """S_pri of a policy, and PSNR against the transformed picture with labels known, one number per picture."""
+    """S_pri of a policy, and PSNR against the transformed picture with labels known: one unit with a number per picture."""
     batch = ls.data.load(data, split="test", indices=[place for one in indices for place in one])
     network = build_network(model, data, batch)
     privacy = privacy_scores(policy, batch, model=network, variant=variant, seed=seed).tolist()
@@ -48,4 +48,5 @@ def privacy_and_psnr(
         seen = ls.observe(network, ls.share(network, private), scenario="B", truth=private)
         rebuilt = attack_from_spec(attack).reconstruct(seen, seed=seed + place)
         psnr.append(float(torch.as_tensor(ls.score(rebuilt, private).psnr).mean()))
-    return CallValues({"privacy": privacy, "psnr": psnr})
+    # One policy is one unit, however many pictures it was tried on: all policies meet the same ones.
+    return CallValues({"privacy": [privacy], "psnr": [psnr]})

@@ -30,7 +30,7 @@ NAME = "thesis/figure-4-2"
 METHODS = {
     "FedAvg": {"strategy": "fedavg"},
     "FedBoosting": {"strategy": "fedboosting:formula=released"},
-    "FedBoosting, as written": {"strategy": "fedboosting:formula=thesis"},
+    "FedBoosting (text)": {"strategy": "fedboosting:formula=thesis"},
     "central": {"central": True},
 }
 

@@ -30,6 +30,9 @@ from leakscope.reproduction.results import Results
 from leakscope.reproduction.statistics import Estimate, mean_interval
 
 _MARGIN = 0.06
+# Between squares, and above one for its name.
+_GAP, _CAPTION = 16, 26
+_FILL = "#8fa2ea"
 
 
 @dataclass(frozen=True)
@@ -91,38 +94,60 @@ def draw_intervals(
         if key in known:
             at = f"{x(known[key]):.1f}"
             ends = {"y1": f"{middle - height * 0.3:.1f}", "y2": f"{middle + height * 0.3:.1f}"}
-            parts.append(tag("line", x1=at, x2=at, **ends, class_="line s2"))
+            parts.append(tag("line", x1=at, x2=at, **ends, class_="line s1"))
     said = "; ".join(f"{key}: {show_estimate(row)}" for key, row in rows.items())
-    legend = ("ours, with 95 % interval", "", "the paper's") if known else ()
-    return Drawing(name, title, join(parts), f"{title}. {said}.", tuple(filter(None, legend)) if not known else legend)
+    legend = ("ours, with 95 % interval", "the paper's") if known else ()
+    return Drawing(name, title, join(parts), f"{title}. {said}.", legend)
 
 
 def compare_groups(
-    results: Results, metric: str, *, group: str, title: str, label: str, name: str, **tags: Tag
+    results: Results,
+    metric: str,
+    *,
+    group: str,
+    title: str,
+    label: str,
+    name: str,
+    printed: Mapping[str, float] | None = None,
+    **tags: Tag,
 ) -> Drawing:
-    """`draw_intervals` of one metric for every value of a tag."""
+    """`draw_intervals` of one metric for every value of a tag, beside what the paper printed for it."""
     chosen = results.where(**tags)
     found = {str(one): chosen.units(metric, ended="any", **{group: one}) for one in chosen.tags(group)}
     rows = {key: mean_interval(values) for key, values in found.items() if values}
-    return draw_intervals(rows, title=title, label=label, name=name)
+    known = {key: value for key, value in (printed or {}).items() if key in rows}
+    return draw_intervals(rows, title=title, label=label, name=name, printed=known)
 
 
 def draw_boundaries(panels: Mapping[str, Sequence[Sequence[int]]], *, title: str, name: str) -> Drawing:
     """What models in the plane decide, side by side: one square per model, class 1 filled."""
-    side = (WIDTH - 16 * (len(panels) + 1)) / max(1, len(panels))
+    across, side = _lay_out(len(panels))
     parts = []
     for place, (key, rows) in enumerate(panels.items()):
-        left, size = 16 + place * (side + 16), side / len(rows)
-        parts.append(tag("text", key, x=f"{left:.1f}", y=20, class_="note"))
+        left, top = _GAP + place % across * (side + _GAP), _CAPTION + place // across * (side + _CAPTION)
+        size = side / len(rows)
+        parts.append(tag("text", key, x=f"{left:.1f}", y=f"{top - 7:.1f}", class_="note"))
         for row, classes in enumerate(rows):
             for start, end in _runs(classes):
-                width, top = (end - start) * size, 30 + row * size
-                box = {"x": f"{left + start * size:.1f}", "y": f"{top:.1f}", "width": f"{width:.1f}"}
-                parts.append(tag("rect", **box, height=f"{size + 0.4:.1f}", fill="#3550c8", opacity="0.35"))
-        parts.append(
-            tag("rect", x=f"{left:.1f}", y=30, width=f"{side:.1f}", height=f"{side:.1f}", fill="none", class_="axis")
-        )
+                box = {"x": f"{left + start * size:.1f}", "y": f"{top + row * size:.1f}"}
+                # A little higher than a row, so that no line shows between two.
+                parts.append(
+                    tag("rect", **box, width=f"{(end - start) * size:.1f}", height=f"{size + 0.4:.1f}", fill=_FILL)
+                )
+        square = {"x": f"{left:.1f}", "y": f"{top:.1f}", "width": f"{side:.1f}", "height": f"{side:.1f}"}
+        parts.append(tag("rect", **square, fill="none", class_="axis"))
     return Drawing(name, title, join(parts), f"{title}: {', '.join(panels)}.")
+
+
+def _lay_out(panels: int) -> tuple[int, float]:
+    """How many squares stand side by side, and their side: the largest that fits."""
+
+    def side(across: int) -> float:
+        down = -(-panels // across)
+        return min((WIDTH - _GAP) / across - _GAP, (HEIGHT - _GAP) / down - _CAPTION)
+
+    across = max(range(1, max(1, panels) + 1), key=side)
+    return across, side(across)
 
 
 def show_estimate(found: Estimate, unit: str = "") -> str:

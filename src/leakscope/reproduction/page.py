@@ -43,6 +43,7 @@ def render_page(found: Reproduced) -> str:
         "recipe": found.recipe,
         "told": told,
         "marks": _MARKS,
+        "settings": {name: _show(value) for name, value in told["settings"].items()},
         "figures": [
             Figure(
                 printable(one.title),
@@ -59,6 +60,10 @@ def render_page(found: Reproduced) -> str:
     return fill_page("reproduction.html.j2", context)
 
 
+def _show(value: object) -> str:
+    return printable(", ".join(map(str, value)) if isinstance(value, list) else value, most=1_000)
+
+
 def _line(one: CellResult) -> dict[str, Any]:
     psnr = one.examples("psnr")
     return {
@@ -66,10 +71,15 @@ def _line(one: CellResult) -> dict[str, Any]:
         "status": one.status,
         "reason": printable(one.reason, most=400),
         "victims": " ".join(str(batch) for batch in one.cell.victims) or "–",
-        "seed": one.cell.spec.get("seed", "–"),
+        "seed": _seed(one),
         "psnr": sum(psnr) / len(psnr) if psnr else None,
         "seconds": one.seconds,
     }
+
+
+def _seed(one: CellResult) -> object:
+    how: Any = one.cell.spec.get("training") or one.cell.spec.get("settings") or {}
+    return one.cell.spec.get("seed", how.get("seed", "–"))
 
 
 def _pairs(found: Reproduced) -> Iterator[PicturePair]:

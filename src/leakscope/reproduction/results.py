@@ -25,11 +25,11 @@ Ended = Literal["ok", "any"]
 class CallValues:
     """What a function behind `call_cell` returns.
 
-    `values` are numbers, or lists with one number per independent unit (a victim, a policy, a seed), by name;
-    `pictures` are small tensors.
+    `values` are numbers, or lists with one entry per independent unit (a victim, a policy, a seed), by name. An entry
+    is a number, or a list of them that belong together: they count as one unit. `pictures` are small tensors.
     """
 
-    values: Mapping[str, float | Sequence[float]]
+    values: Mapping[str, float | Sequence[float] | Sequence[Sequence[float]]]
     pictures: Mapping[str, Tensor] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
