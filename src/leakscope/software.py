@@ -34,6 +34,8 @@ LIBRARIES = (
 NOT_COMPUTING = (
     "cli",
     "report",
+    # Cells of recipes name those of its files that compute in their own keys.
+    "reproduction",
     "__main__.py",
     "progress.py",
     "testing.py",

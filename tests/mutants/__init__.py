@@ -15,6 +15,7 @@ from mutants import (
     measures,
     privacy,
     ray,
+    reproduction,
     sealing,
     text,
     transforms,
@@ -41,6 +42,7 @@ _PARTS = (
     ray,
     malicious,
     inspection,
+    reproduction,
 )
 
 ALL: tuple[Mutant, ...] = tuple(one for part in _PARTS for one in part.MUTANTS)

@@ -17,7 +17,7 @@ from leakscope.counts import MOST_SIMULATED_STEPS
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import BatchNormRule, Cosine, LayerWeighted
-from leakscope.matching.distances.layer_weights import PUBLISHED_BETA
+from leakscope.matching.distances.layer_weights import PUBLISHED_BETA, Ramp
 from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import DistinctFirst
 from leakscope.matching.presets import Preset, held_preset, schedule_preset
@@ -125,6 +125,7 @@ def agic(
     schedule: AgicSchedule = "accelerated",
     relu_modifier: bool = True,
     batch_norm: BatchNormRule = "as-conv",
+    ramp: Ramp = "linear",
     signed: bool | None = None,
     tv: float | None = None,
     lr: float | None = None,
@@ -142,6 +143,8 @@ def agic(
     weight of 1e-4; `signed=True` takes signs instead. `schedule="held"` is the strongest measured on untrained residual
     networks with stored statistics: the same steps, 1,000 of them, at a rate that never falls.
 
+    `ramp` is how weights rise from the first convolution to the last; Table I of the paper compares three.
+
     `pre_steps`, `gammas` and `most` are for `reconstruct_epochs`; epochs weigh the same unless `gammas` says otherwise,
     in the paper's schedule 1 and 0.1.
     """
@@ -157,7 +160,7 @@ def agic(
             labels=DistinctFirst(),
             candidate=Pixels(begin="normal", normalised=True),
             replay=OneBatch(),
-            distance=LayerWeighted(Cosine(), beta, relu_modifier, batch_norm),
+            distance=LayerWeighted(Cosine(), beta, relu_modifier, batch_norm, ramp),
             penalties=(preset.penalty,),
             optimiser=preset.optimiser,
         ),

@@ -20,6 +20,7 @@ from leakscope.cli.listing import list_names
 from leakscope.cli.prior import app as prior
 from leakscope.cli.profile import profile
 from leakscope.cli.report import report
+from leakscope.cli.reproduce import reproduce
 from leakscope.cli.search import search
 from leakscope.cli.terminal import OutputError, echo, safe_streams
 from leakscope.cli.train import train
@@ -53,6 +54,7 @@ app.command()(profile)
 app.command()(search)
 app.command()(train)
 app.command()(report)
+app.command()(reproduce)
 app.add_typer(prior)
 app.command()(doctor)
 

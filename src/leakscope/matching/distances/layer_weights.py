@@ -5,6 +5,7 @@ Xu, Hong, Huang, Chen, Decouchant: AGIC, SRDS 2022, equations 6 to 8.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -19,6 +20,7 @@ from leakscope.networks import run
 from leakscope.types import Observation
 
 BatchNormRule = Literal["as-conv", "mean", "one", "excluded"]
+Ramp = Literal["linear", "exponential", "logarithmic"]
 
 # For untrained networks.
 PUBLISHED_BETA = 50.0
@@ -46,7 +48,8 @@ class LayerWeighted(Weighed):
 
     Around the cosine that is AGIC's 1 − Σα⟨g, t⟩ / √(Σα‖g‖² Σα‖t‖²). Convolution i of N, in the
     order they run, has α = l/(1 − p) with l = 1 + (β − 1)(i − 1)/(N − 1) and p the share of exact
-    zeros in its observed gradient (`relu_modifier`); its bias has the same weight. Linear layers
+    zeros in its observed gradient (`relu_modifier`); its bias has the same weight. The other ramps
+    of the paper's Table I go through the same two points, as a·eⁱ + b and a·log i + b. Linear layers
     and all others have the mean of l. The paper says nothing on batch normalisation:
     `batch_norm` gives its tensors the l of the convolution before, the mean, one, or nothing.
 
@@ -56,6 +59,7 @@ class LayerWeighted(Weighed):
     beta: float = PUBLISHED_BETA
     relu_modifier: bool = True
     batch_norm: BatchNormRule = "as-conv"
+    ramp: Ramp = "linear"
     layers: tuple[LayerWeight, ...] = ()
 
     def __post_init__(self) -> None:
@@ -64,10 +68,14 @@ class LayerWeighted(Weighed):
         if self.batch_norm not in get_args(BatchNormRule):
             known = ", ".join(get_args(BatchNormRule))
             raise UsageError(f"batch_norm must be one of {known}, got {self.batch_norm!r}")
+        if self.ramp not in get_args(Ramp):
+            raise UsageError(f"ramp must be one of {', '.join(get_args(Ramp))}, got {self.ramp!r}")
 
     def bound(self, seen: Observation) -> LayerWeighted:
         """The same distance with the weights of the layers of this model."""
-        layers = layer_weights(seen, self.beta, relu_modifier=self.relu_modifier, batch_norm=self.batch_norm)
+        layers = layer_weights(
+            seen, self.beta, relu_modifier=self.relu_modifier, batch_norm=self.batch_norm, ramp=self.ramp
+        )
         return replace(self, base=self.base.bound(seen), layers=layers)
 
     @property
@@ -75,7 +83,8 @@ class LayerWeighted(Weighed):
         """The ratio β of the last convolution's weight to the first's."""
         modifier = "with" if self.relu_modifier else "without"
         plain = "; all layers count alike" if self.beta == 1 and not self.relu_modifier else ""
-        return (*super().notes, f"layer weights: β = {self.beta:g}, {modifier} the ReLU modifier{plain}")
+        shape = "" if self.ramp == "linear" else f", {self.ramp}"
+        return (*super().notes, f"layer weights: β = {self.beta:g}{shape}, {modifier} the ReLU modifier{plain}")
 
     def gains(self, target: Grouped) -> dict[str, Tensor]:
         """√α of every tensor and group: victims in lockstep differ in their zeros."""
@@ -95,20 +104,20 @@ class LayerWeighted(Weighed):
 
 
 def layer_weights(
-    seen: Observation, beta: float, *, relu_modifier: bool, batch_norm: BatchNormRule
+    seen: Observation, beta: float, *, relu_modifier: bool, batch_norm: BatchNormRule, ramp: Ramp = "linear"
 ) -> tuple[LayerWeight, ...]:
     """The weight of every shared tensor, in the order of the update."""
     runs = list(_modules_in_order(seen))
     order = [module for module in runs if isinstance(module, _CONVOLUTION)]
-    ramp = [1 + (beta - 1) * place / max(1, len(order) - 1) for place in range(len(order))]
-    mean = sum(ramp) / len(ramp) if ramp else 1.0
+    levels = [1 + (beta - 1) * share for share in ramp_shares(len(order), ramp)]
+    mean = sum(levels) / len(levels) if levels else 1.0
     shared = {id(value): name for name, value in seen.model.named_parameters() if name in seen.update.tensors}
     weights: dict[str, LayerWeight] = {}
-    latest = ramp[0] if ramp else 1.0
+    latest = levels[0] if levels else 1.0
     for module in runs:
         convolves = isinstance(module, _CONVOLUTION)
         if convolves:
-            latest = ramp[order.index(module)]
+            latest = levels[order.index(module)]
         own = [shared[id(value)] for value in module.parameters(recurse=False) if id(value) in shared]
         weight = latest if convolves else _other(batch_norm, module, latest=latest, mean=mean)
         for name in own:
@@ -121,6 +130,24 @@ def layer_weights(
             "use batch_norm='as-conv'"
         )
     return found
+
+
+def ramp_shares(count: int, ramp: Ramp) -> list[float]:
+    """How far along the way from 1 to β each of `count` convolutions is: 0 the first, 1 the last.
+
+    Example:
+        >>> [round(share, 2) for share in ramp_shares(4, "logarithmic")]
+        [0.0, 0.5, 0.79, 1.0]
+    """
+    last = max(1, count - 1)
+    if ramp == "exponential":
+        # e^i over e^N, so that no number of layers overflows.
+        return [
+            math.expm1(place) / math.expm1(last) if last < 700 else math.exp(place - last) for place in range(count)
+        ]
+    if ramp == "logarithmic":
+        return [math.log1p(place) / math.log1p(last) for place in range(count)]
+    return [place / last for place in range(count)]
 
 
 def _other(rule: BatchNormRule, module: nn.Module, *, latest: float, mean: float) -> float:
