@@ -1,0 +1,142 @@
+"""Ren's thesis, Table 3.2: pictures that GRNN draws over its iterations, behind a network after one iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leakscope.reproduction import (
+    Claim,
+    PaperNumber,
+    PaperRecipe,
+    RecipeCell,
+    RecipeScale,
+    Results,
+    call_cell,
+    every,
+    reaches,
+)
+from leakscope.reproduction.drawing import Drawing, draw_lines
+from leakscope.reproduction.papers import THESIS
+from reproductions.thesis.setting import (
+    CPU_TEST,
+    ENDINGS,
+    RECOGNISABLE,
+    SCHEDULES,
+    SIDE,
+    STAND_INS,
+    attacked,
+    columns_of,
+    draw,
+    reads,
+    sets_of,
+    smoke_scale,
+    train_once,
+)
+from reproductions.thesis.traces import MARKS
+from reproductions.thesis.verdicts import means_over, rises
+
+NAME = "thesis/table-3-2"
+COLUMNS = ("MNIST", "CIFAR-100", "LFW")
+# The release attacks an untrained network, the text one after an iteration.
+STATES = ("untrained", "one iteration")
+
+
+def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
+    """One run each, watched; both states on the same victims."""
+    side = scale.options["side"]
+    for column, data in columns_of(scale):
+        for victim, batch in enumerate(draw(NAME, scale, data)):
+            for state in scale.options.get("states", STATES):
+                trained = train_once(data, size=side) if state == "one iteration" else None
+                yield call_cell(
+                    {"data": column, "state": state, "victim": victim},
+                    "reproductions.thesis.traces:watch_attack",
+                    reads=[reads(data, [batch], size=side)],
+                    model=attacked(scale, victim, trained=trained),
+                    data=data,
+                    indices=[batch],
+                    attack=scale.options["attacks"]["GRNN"],
+                    size=side,
+                    seed=victim,
+                    pictures=victim == 0,
+                    expected=ENDINGS,
+                )
+
+
+def _figures(results: Results) -> list[Drawing]:
+    lines = {
+        f"{column}, {state}": list(zip(MARKS, means_over(results, names, data=column, state=state), strict=False))
+        for names in [[f"mse@{mark}" for mark in MARKS]]
+        for column in results.tags("data")
+        for state in results.tags("state")
+    }
+    labels = {"x_label": "share of the iterations (%)", "y_label": "mean squared error of the picture"}
+    return [draw_lines(lines, title="How the picture comes nearer", name="error", **labels)]
+
+
+RECIPE = PaperRecipe(
+    name=NAME,
+    paper=THESIS,
+    item="Table 3.2",
+    title="what GRNN draws after every tenth of its iterations",
+    scenario="C",
+    claims=(
+        Claim(
+            "nearer-with-iterations",
+            "The picture comes nearer to the truth as the iterations go on, early and late.",
+            "recovered gradually as the iterations increase, by eye",
+            every(
+                rises("psnr@0", "psnr@10", unit="dB"),
+                rises("psnr@10", "psnr@50", unit="dB"),
+                rises("psnr@50", "psnr@100", unit="dB"),
+            ),
+        ),
+        Claim(
+            "recognisable-at-the-start-of-training",
+            "A gradient of the very first iteration gives recognisable pictures away.",
+            "pictures of all three data sets, by eye",
+            every(*(reaches("ssim", RECOGNISABLE, unit="SSIM", state=state) for state in STATES)),
+        ),
+    ),
+    numbers=tuple(
+        PaperNumber("Table 3.2", column, state, None, "dB", metric="psnr", tags={"data": column, "state": state})
+        for column in COLUMNS
+        for state in STATES
+    ),
+    scales=(
+        smoke_scale(),
+        RecipeScale(
+            "cpu",
+            6,
+            victims=3,
+            among=800,
+            steps=1_000,
+            models=("lenet-grnn",),
+            data=sets_of(COLUMNS),
+            options={
+                "columns": list(COLUMNS),
+                "among": CPU_TEST,
+                "side": SIDE,
+                "attacks": {"GRNN": "grnn:steps=1000"},
+            },
+        ),
+        RecipeScale(
+            "paper",
+            60,
+            victims=20,
+            among=2_000,
+            steps=1_000,
+            models=("lenet-grnn",),
+            data=sets_of(COLUMNS, paper=True),
+            options={
+                "columns": list(COLUMNS),
+                "side": SIDE,
+                "attacks": {"GRNN": "grnn:steps=1000,schedule=paper"},
+            },
+        ),
+    ),
+    cells=cells,
+    figures=_figures,
+    stand_ins=STAND_INS,
+    notes=(SCHEDULES, "The thesis prints pictures and no numbers here.", "Pictures run from the last iterate back."),
+)

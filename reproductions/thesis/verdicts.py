@@ -1,0 +1,86 @@
+"""Judges that the recipes of the thesis's chapter 3 share, beside those of `leakscope.reproduction`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from leakscope.reproduction import CellResult, ClaimVerdict, Results, judge_estimate, untestable
+from leakscope.reproduction.judging import FEWEST
+from leakscope.reproduction.recipe import Tag
+from leakscope.reproduction.results import Ended
+from leakscope.reproduction.statistics import mean_interval, paired_interval
+
+Judge = Callable[[Results], ClaimVerdict]
+
+
+def falls_short(metric: str, bar: float, *, unit: str = "dB", ended: Ended = "any", **tags: Tag) -> Judge:
+    """Whether the mean of the cells with these tags is below a bar; the effect is the bar less the mean."""
+
+    def judge(results: Results) -> ClaimVerdict:
+        found = results.units(metric, ended=ended, **tags)
+        if len(found) < FEWEST:
+            return untestable(f"{len(found)} units; {FEWEST} are the fewest", n=len(found))
+        estimate = mean_interval([bar - value for value in found])
+        return judge_estimate(estimate, unit=unit, note=f"mean {fmean(found):.3g}, bar {bar:g}")
+
+    return judge
+
+
+def rises(first: str, last: str, *, unit: str, ended: Ended = "any", **tags: Tag) -> Judge:
+    """Whether one value of a cell is above another of the same unit: `last` − `first`, unit by unit."""
+
+    def judge(results: Results) -> ClaimVerdict:
+        cells = [one for one in results.where(**tags) if ended == "any" or one.is_ok]
+        pairs = [pair for one in cells for pair in zip(one.units(first), one.units(last), strict=True)]
+        finite = [pair for pair in pairs if all(map(math.isfinite, pair))]
+        if len(finite) < FEWEST:
+            return untestable(f"{len(finite)} units; {FEWEST} are the fewest", n=len(finite))
+        before, behind = zip(*finite, strict=True)
+        note = f"from {fmean(before):.3g} to {fmean(behind):.3g}"
+        return judge_estimate(paired_interval(behind, before), unit=unit, note=note)
+
+    return judge
+
+
+def share_above(cell: CellResult, metric: str, bar: float) -> float:
+    """Share of a cell's examples that are above a bar."""
+    return fmean(value > bar for value in cell.examples(metric))
+
+
+def share_exceeds(metric: str, bar: float, ours: Mapping[str, Tag], others: Mapping[str, Tag]) -> Judge:
+    """Whether more of `ours` are above a bar than of `others`; pairs of cells that differ in nothing else."""
+
+    def judge(results: Results) -> ClaimVerdict:
+        left: list[float] = []
+        right: list[float] = []
+        for one in results.where(**ours):
+            rest = {name: value for name, value in one.cell.tags.items() if name not in ours}
+            for other in results.where(**others, **{key: value for key, value in rest.items() if key not in others}):
+                if one.examples(metric) and other.examples(metric):
+                    left.append(share_above(one, metric, bar))
+                    right.append(share_above(other, metric, bar))
+        if len(left) < FEWEST:
+            return untestable(f"{len(left)} pairs; {FEWEST} are the fewest", n=len(left))
+        note = f"{fmean(left):.0%} against {fmean(right):.0%} above {bar:g}"
+        return judge_estimate(paired_interval(left, right), unit="share", note=note)
+
+    return judge
+
+
+def where_run(judge: Judge, *, tag: str, values: Sequence[Tag]) -> Judge:
+    """The verdict where cells with one of these values of a tag were run; else that they were not."""
+
+    def judged(results: Results) -> ClaimVerdict:
+        if not set(values) & set(results.tags(tag)):
+            return untestable(f"{tag} {' and '.join(map(str, values))} is run at scale paper alone")
+        return judge(results)
+
+    return judged
+
+
+def means_over(results: Results, metrics: Sequence[str], **tags: Tag) -> list[float]:
+    """The mean of each of several values over all units with these tags; none where nothing was measured."""
+    found = [results.units(metric, ended="any", **tags) for metric in metrics]
+    return [fmean(values) for values in found] if all(found) else []
