@@ -86,9 +86,11 @@ RECIPE = PaperRecipe(
             "The picture comes nearer to the truth as the iterations go on, early and late.",
             "recovered gradually as the iterations increase, by eye",
             every(
-                rises("psnr@0", "psnr@10", unit="dB"),
-                rises("psnr@10", "psnr@50", unit="dB"),
-                rises("psnr@50", "psnr@100", unit="dB"),
+                *(
+                    rises(f"psnr@{first}", f"psnr@{last}", unit="dB", state=state)
+                    for first, last in ((0, 10), (10, 50), (50, 100))
+                    for state in STATES
+                )
             ),
         ),
         Claim(

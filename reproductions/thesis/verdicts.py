@@ -44,6 +44,32 @@ def rises(first: str, last: str, *, unit: str, ended: Ended = "any", **tags: Tag
     return judge
 
 
+def above_by_unit(
+    metric: str, ours: Mapping[str, Tag], others: Mapping[str, Tag], *, per: Sequence[str], unit: str = "dB"
+) -> Judge:
+    """As `above`, after the mean over all cells that agree in the tags `per`: what is nested counts once."""
+
+    def judge(results: Results) -> ClaimVerdict:
+        sides = [_mean_by(results.where(**tags), metric, per) for tags in (ours, others)]
+        common = [key for key in sides[0] if key in sides[1]]
+        if len(common) < FEWEST:
+            return untestable(f"{len(common)} pairs; {FEWEST} are the fewest", n=len(common))
+        left, right = ([side[key] for key in common] for side in sides)
+        note = f"{fmean(left):.4g} against {fmean(right):.4g} {unit}".rstrip()
+        return judge_estimate(paired_interval(left, right), unit=unit, note=note)
+
+    return judge
+
+
+def _mean_by(results: Results, metric: str, per: Sequence[str]) -> dict[tuple[Tag, ...], float]:
+    found: dict[tuple[Tag, ...], list[float]] = {}
+    for one in results:
+        values = [value for value in one.units(metric) if math.isfinite(value)]
+        if values:
+            found.setdefault(tuple(one.cell.tags[name] for name in per), []).extend(values)
+    return {key: fmean(values) for key, values in found.items()}
+
+
 def share_above(cell: CellResult, metric: str, bar: float) -> float:
     """Share of a cell's examples that are above a bar."""
     return fmean(value > bar for value in cell.examples(metric))
