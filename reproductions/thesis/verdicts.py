@@ -10,7 +10,7 @@ from leakscope.reproduction import CellResult, ClaimVerdict, Results, judge_esti
 from leakscope.reproduction.judging import FEWEST
 from leakscope.reproduction.recipe import Tag
 from leakscope.reproduction.results import Ended
-from leakscope.reproduction.statistics import mean_interval, paired_interval
+from leakscope.reproduction.statistics import mean_interval, paired_interval, welch_interval
 
 Judge = Callable[[Results], ClaimVerdict]
 
@@ -57,6 +57,21 @@ def above_by_unit(
         left, right = ([side[key] for key in common] for side in sides)
         note = f"{fmean(left):.4g} against {fmean(right):.4g} {unit}".rstrip()
         return judge_estimate(paired_interval(left, right), unit=unit, note=note)
+
+    return judge
+
+
+def unpaired_above(
+    metric: str, ours: Mapping[str, Tag], others: Mapping[str, Tag], *, unit: str = "dB", ended: Ended = "any"
+) -> Judge:
+    """Whether the mean of `ours` is above that of `others`, which are other victims."""
+
+    def judge(results: Results) -> ClaimVerdict:
+        left, right = (results.units(metric, ended=ended, **tags) for tags in (ours, others))
+        if min(len(left), len(right)) < FEWEST:
+            return untestable(f"{len(left)} and {len(right)} units; {FEWEST} are the fewest", n=len(left) + len(right))
+        note = f"{fmean(left):.4g} against {fmean(right):.4g} {unit}".rstrip()
+        return judge_estimate(welch_interval(left, right), unit=unit, note=note)
 
     return judge
 
