@@ -188,7 +188,7 @@ RECIPE = PaperRecipe(
     ),
     scales=(
         replace(
-            smoke_scale(columns=["VGG-Face"], batches=[[1, 1]], part=1, epochs=1, examples=20),
+            smoke_scale(columns=["VGG-Face"], batches=[[1, 1]], part=1, epochs=1, examples=8),
             models=(SMALL, SMALL, DENSE),
         ),
         RecipeScale(

@@ -44,6 +44,19 @@ def rises(first: str, last: str, *, unit: str, ended: Ended = "any", **tags: Tag
     return judge
 
 
+def stalls(first: str, last: str, most: float, *, unit: str = "dB", **tags: Tag) -> Judge:
+    """Whether a value of a cell rises by less than `most` from `first` to `last`; the effect is what is lacking."""
+
+    def judge(results: Results) -> ClaimVerdict:
+        pairs = [pair for one in results.where(**tags) for pair in zip(one.units(first), one.units(last), strict=True)]
+        lacking = [most - (behind - before) for before, behind in pairs if math.isfinite(behind - before)]
+        if len(lacking) < FEWEST:
+            return untestable(f"{len(lacking)} units; {FEWEST} are the fewest", n=len(lacking))
+        return judge_estimate(mean_interval(lacking), unit=unit, note=f"rises by {most - fmean(lacking):.3g} {unit}")
+
+    return judge
+
+
 def above_by_unit(
     metric: str, ours: Mapping[str, Tag], others: Mapping[str, Tag], *, per: Sequence[str], unit: str = "dB"
 ) -> Judge:
