@@ -12,6 +12,7 @@ import leakscope as ls
 from leakscope.registry import attack_from_spec
 from leakscope.reproduction import CallValues
 from leakscope.reproduction.networks import build_network
+from leakscope.types import Status
 
 TOP = (1, 3, 5)
 
@@ -31,7 +32,7 @@ def reidentify(
 
     One number per victim, shares of its faces: `res18_top1` of rebuilt and `res18_true_top1` of true faces, likewise
     for 3 and 5 and for every recogniser; `res18_confidence` is the probability of the likeliest person. Beside them
-    `psnr`, `ssim`, `label_correct`.
+    `psnr`, `ssim`, `label_correct`, `is_ok`.
     """
     values: dict[str, list[float]] = {}
     kept: dict[str, Tensor] = {}
@@ -44,6 +45,7 @@ def reidentify(
         rebuilt = found.inputs[scores.assignment].clamp(0, 1).nan_to_num(0.0)
         told = {name: float(scores.metrics[name].mean()) for name in ("psnr", "ssim")}
         told["label_correct"] = float(scores.label_correct.float().mean())
+        told["is_ok"] = float(found.status is Status.OK)
         for name, spec in recognisers.items():
             judge = build_network(spec, data, batch)
             for kind, faces in (("", rebuilt), ("true_", batch.inputs)):

@@ -15,8 +15,10 @@ from leakscope.reproduction import (
     call_cell,
     every,
 )
-from leakscope.reproduction.drawing import Drawing, draw_lines
+from leakscope.reproduction.drawing import Drawing
 from leakscope.reproduction.papers import THESIS
+from leakscope.reproduction.recipe import Tag
+from reproductions.thesis.curves import draw_runs
 from reproductions.thesis.setting import (
     CPU_TEST,
     SCHEDULES,
@@ -30,8 +32,7 @@ from reproductions.thesis.setting import (
     sets_of,
     smoke_scale,
 )
-from reproductions.thesis.traces import MARKS
-from reproductions.thesis.verdicts import means_over, rises, stalls
+from reproductions.thesis.verdicts import rises, stalls
 
 NAME = "thesis/figure-3-3"
 COLUMNS = ("MNIST", "CIFAR-100", "LFW")
@@ -65,18 +66,14 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
 def _figures(results: Results) -> list[Drawing]:
     found = []
     for column in results.tags("data"):
+        groups: dict[str, dict[str, Tag]] = {
+            f"{method}, batch {size}": {"method": method, "data": column, "batch": size}
+            for method in METHODS
+            for size in results.tags("batch")
+        }
         for metric, label in (("mse", "mean squared error"), ("norm", "norm of the difference")):
-            marks = [f"{metric}@{mark}" for mark in MARKS]
-            lines = {
-                f"{method}, batch {size}": list(
-                    zip(MARKS, means_over(results, marks, method=method, data=column, batch=size), strict=False)
-                )
-                for method in METHODS
-                for size in results.tags("batch")
-            }
-            name = f"{metric}-{str(column).lower()}"
-            labels = {"x_label": "share of the iterations (%)", "y_label": label}
-            found.append(draw_lines(lines, title=f"{label.capitalize()}, {column}", name=name, **labels))
+            title, name = f"{label.capitalize()}, {column}", f"{metric}-{str(column).lower()}"
+            found.append(draw_runs(results, groups, metric, title=title, label=label, name=name))
     return found
 
 

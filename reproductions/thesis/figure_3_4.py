@@ -14,11 +14,11 @@ from leakscope.reproduction import (
     above,
     call_cell,
 )
-from leakscope.reproduction.drawing import Drawing, draw_lines
+from leakscope.reproduction.drawing import Drawing
 from leakscope.reproduction.papers import THESIS
+from leakscope.reproduction.recipe import Tag
+from reproductions.thesis.curves import draw_runs
 from reproductions.thesis.setting import SCHEDULES, SIDE, UNTRAINED, attacked, draw, reads, smoke_scale
-from reproductions.thesis.traces import MARKS
-from reproductions.thesis.verdicts import means_over
 
 NAME = "thesis/figure-3-4"
 METHODS = ("DLG", "GRNN")
@@ -44,15 +44,12 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
 
 
 def _figures(results: Results) -> list[Drawing]:
-    found = []
-    for metric, label in (("gradient", "mean squared error of the gradient"), ("mse", "mean squared error of pictures")):
-        marks = [f"{metric}@{mark}" for mark in MARKS]
-        lines = {
-            method: list(zip(MARKS, means_over(results, marks, method=method), strict=False)) for method in METHODS
-        }
-        labels = {"x_label": "share of the iterations (%)", "y_label": label}
-        found.append(draw_lines(lines, title=label.capitalize(), name=metric, **labels))
-    return found
+    groups: dict[str, dict[str, Tag]] = {method: {"method": method} for method in METHODS}
+    labels = {"gradient": "mean squared error of the gradient", "mse": "mean squared error of pictures"}
+    return [
+        draw_runs(results, groups, metric, title=label.capitalize(), label=label, name=metric)
+        for metric, label in labels.items()
+    ]
 
 
 RECIPE = PaperRecipe(

@@ -51,8 +51,8 @@ def _figures(results: Results) -> list[Drawing]:
                 values = [x for one in results.where(method=method, batch=batch) for x in one.examples(metric)]
                 if values:
                     lines[f"{method}, batch {batch}"] = success_curve(values, low=low, high=high, below=below)
-        labels = {"x_label": f"threshold of {metric.upper()}", "y_label": "share of pictures"}
-        found.append(draw_lines(lines, title=f"Success by {metric.upper()}", name=f"success-{metric}", **labels))
+        title, bar, name = f"Success by {metric.upper()}", f"threshold of {metric.upper()}", f"success-{metric}"
+        found.append(draw_lines(lines, title=title, x_label=bar, y_label="share of pictures", name=name))
     return found
 
 

@@ -15,8 +15,10 @@ from leakscope.reproduction import (
     call_cell,
     every,
 )
-from leakscope.reproduction.drawing import Drawing, draw_lines
+from leakscope.reproduction.drawing import Drawing
 from leakscope.reproduction.papers import THESIS
+from leakscope.reproduction.recipe import Tag
+from reproductions.thesis.curves import draw_runs
 from reproductions.thesis.setting import (
     CPU_TEST,
     SCHEDULES,
@@ -30,8 +32,7 @@ from reproductions.thesis.setting import (
     smoke_scale,
 )
 from reproductions.thesis.table_3_16 import COLUMNS, DEFENCES, SCALES
-from reproductions.thesis.traces import MARKS
-from reproductions.thesis.verdicts import means_over, rises
+from reproductions.thesis.verdicts import rises
 
 NAME = "thesis/figure-3-6"
 
@@ -61,17 +62,13 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
 def _figures(results: Results) -> list[Drawing]:
     found = []
     for noise in results.tags("noise"):
-        marks = [f"mse@{mark}" for mark in MARKS]
-        lines = {
-            f"{column}, {level}": list(
-                zip(MARKS, means_over(results, marks, noise=noise, scale=level, data=column), strict=False)
-            )
+        groups: dict[str, dict[str, Tag]] = {
+            f"{column}, {level}": {"noise": noise, "scale": level, "data": column}
             for column in results.tags("data")
             for level in results.tags("scale")
         }
-        labels = {"x_label": "share of the iterations (%)", "y_label": "mean squared error"}
-        name = f"error-{str(noise).lower()}"
-        found.append(draw_lines(lines, title=f"Error of the picture under {noise} noise", name=name, **labels))
+        title, name = f"Error of the picture under {noise} noise", f"error-{str(noise).lower()}"
+        found.append(draw_runs(results, groups, "mse", title=title, label="mean squared error", name=name))
     return found
 
 

@@ -16,6 +16,7 @@ from leakscope.matching.distances.distance import Grouped, flat, spread
 from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.reproduction import CallValues
 from leakscope.reproduction.networks import build_network
+from leakscope.types import Status
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def rebuild_with_loss(
     size: int | None = None,
     seed: int = 0,
 ) -> CallValues:
-    """`psnr`, `ssim`, `mse`, `label_correct`, one number per victim, and the last victim's pictures."""
+    """`psnr`, `ssim`, `mse`, `label_correct`, `is_ok`, one number per victim, and the last victim's pictures."""
     values: dict[str, list[float]] = {}
     pictures: dict[str, Tensor] = {}
     for place, rows in enumerate(indices):
@@ -95,5 +96,6 @@ def rebuild_with_loss(
         for name in ("psnr", "ssim", "mse"):
             values.setdefault(name, []).append(float(scores.metrics[name].mean()))
         values.setdefault("label_correct", []).append(float(scores.label_correct.float().mean()))
+        values.setdefault("is_ok", []).append(float(found.status is Status.OK))
         pictures = {"truth": batch.inputs, "reconstruction": found.inputs[scores.assignment].clamp(0, 1)}
     return CallValues(values, pictures)

@@ -11,6 +11,7 @@ from leakscope.observation import restrict
 from leakscope.registry import attack_from_spec
 from leakscope.reproduction import CallValues
 from leakscope.reproduction.networks import build_network
+from leakscope.types import Status
 
 
 def rebuild_from_part(
@@ -26,8 +27,8 @@ def rebuild_from_part(
 ) -> CallValues:
     """The server sees only the tensors that match `names`; nothing for all of them.
 
-    One number per victim: `psnr`, `ssim`, `mse`, `label_correct`, `baseline_psnr` of a blind guess, and `shared`, the
-    share of the gradient's numbers that it sees.
+    One number per victim: `psnr`, `ssim`, `mse`, `label_correct`, `is_ok`, `baseline_psnr` of a blind guess, and
+    `shared`, the share of the gradient's numbers that it sees.
     """
     values: dict[str, list[float]] = {}
     kept = {}
@@ -42,12 +43,16 @@ def rebuild_from_part(
         scores = ls.score(found, batch)
         told = {name: float(scores.metrics[name].mean()) for name in ("psnr", "ssim", "mse")}
         told["label_correct"] = float(scores.label_correct.float().mean())
+        told["is_ok"] = float(found.status is Status.OK)
         told["baseline_psnr"] = float(guess_baseline(batch).mean())
         told["shared"] = count(part.tensors) / count(whole.tensors)
         for name, value in told.items():
             values.setdefault(name, []).append(value)
         if pictures and not kept:
-            kept = {"truth": batch.inputs, "reconstruction": found.inputs[scores.assignment].clamp(0, 1).nan_to_num(0.0)}
+            kept = {
+                "truth": batch.inputs,
+                "reconstruction": found.inputs[scores.assignment].clamp(0, 1).nan_to_num(0.0),
+            }
     return CallValues(values, kept)
 
 

@@ -11,14 +11,13 @@ from leakscope.reproduction import (
     RecipeCell,
     RecipeScale,
     Results,
-    above,
     call_cell,
     every,
 )
 from leakscope.reproduction.drawing import Drawing, compare_groups
 from leakscope.reproduction.papers import THESIS
 from reproductions.thesis.setting import SCHEDULES, attacked, draw, reads, smoke_scale
-from reproductions.thesis.verdicts import rises
+from reproductions.thesis.verdicts import above_by_unit, rises
 
 NAME = "thesis/partial-gradients"
 METHODS = ("DLG", "GRNN")
@@ -68,7 +67,9 @@ def _figures(results: Results) -> list[Drawing]:
 
 
 def _leaks(method: str):
-    return every(*(rises("baseline_psnr", "psnr", unit="dB above a blind guess", method=method, part=one) for one in SOME))
+    return every(
+        *(rises("baseline_psnr", "psnr", unit="dB above a blind guess", method=method, part=one) for one in SOME)
+    )
 
 
 RECIPE = PaperRecipe(
@@ -105,7 +106,7 @@ RECIPE = PaperRecipe(
             "the-whole-gives-more",
             "From the whole gradient pictures are better than from any part of it.",
             "not claimed in words: asked as the way to other reasons of leakage",
-            every(*(above("psnr", {"part": "all"}, {"part": part}) for part in SOME)),
+            every(*(above_by_unit("psnr", {"part": "all"}, {"part": part}, per=("victim",)) for part in SOME)),
         ),
     ),
     numbers=tuple(

@@ -30,8 +30,8 @@ ENDINGS = {
     "nan": "the search left all finite numbers: a failure of the method, no sign of protection",
 }
 SCHEDULES = (
-    "GRNN runs at scale cpu with leakscope's schedule (half the width, ten times the rate, absolute variation as in the "
-    "text); the scale paper takes the release's: width 32, RMSprop at 1e-4, squared variation."
+    "GRNN runs at scale cpu with leakscope's schedule (half the width, ten times the rate, absolute variation as in "
+    "the text); the scale paper takes the release's: width 32, RMSprop at 1e-4, squared variation."
 )
 UNTRAINED = (
     "Non-converged networks are untrained, as in the authors' release; the text says after one iteration. "

@@ -106,15 +106,13 @@ def _figures(results: Results) -> list[Drawing]:
         f"{method}, {column}": [
             (float(batch), 100 * mean)
             for batch in results.tags("batch")
-            for mean in means_over(
-                results, ["label_correct"], method=method, data=column, batch=batch, model="LeNet"
-            )
+            for mean in means_over(results, ["label_correct"], method=method, data=column, batch=batch, model="LeNet")
         ]
         for method in results.tags("method")
         for column in results.tags("data")
     }
-    labels = {"x_label": "batch size", "y_label": "labels right (%)"}
-    return [draw_lines(lines, title="Labels inferred by batch size", name="labels", **labels)]
+    title = "Labels inferred by batch size"
+    return [draw_lines(lines, title=title, x_label="batch size", y_label="labels right (%)", name="labels")]
 
 
 def _more_labels(column: str):
@@ -246,8 +244,7 @@ RECIPE = PaperRecipe(
         "A label counts for the picture that its own picture is paired with by least error, as the thesis counts; "
         "where pictures fail, pairs are chance, and right labels may count as wrong.",
         "Batches of one victim are nested, so that a victim counts once in an average.",
-        "At scale cpu the average is over 1, 4, 8 and 16.",
-        SCHEDULES,
+        f"At scale cpu the average is over 1, 4, 8 and 16. {SCHEDULES}",
         UNTRAINED,
     ),
 )

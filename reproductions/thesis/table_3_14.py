@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from leakscope.reproduction import Claim, PaperNumber, PaperRecipe, RecipeCell, RecipeScale, every, reaches
 from leakscope.reproduction.papers import THESIS
@@ -12,7 +13,7 @@ from reproductions.thesis.setting import RECOGNISABLE
 from reproductions.thesis.table_3_15 import RECOGNISERS
 from reproductions.thesis.verdicts import rises
 
-OURS = {"method": "GRNN", "batch": 1}
+OURS: dict[str, Any] = {"method": "GRNN", "batch": 1}
 # Confidences of the three likeliest people in per cent, for the people 42, 26 and 69: true face, rebuilt face.
 PRINTED = {
     42: ((40.70, 10.84, 4.08), (11.89, 7.58, 7.46)),
@@ -46,7 +47,10 @@ RECIPE = PaperRecipe(
             "Recognisers are less sure of rebuilt faces than of true ones.",
             "40.70 against 11.89, 90.34 against 73.10, 66.10 against 59.52 %",
             every(
-                *(rises(f"{key}_confidence", f"{key}_true_confidence", unit="probability", **OURS) for key in RECOGNISERS)
+                *(
+                    rises(f"{key}_confidence", f"{key}_true_confidence", unit="probability", **OURS)
+                    for key in RECOGNISERS
+                )
             ),
         ),
         Claim(

@@ -15,8 +15,10 @@ from leakscope.reproduction import (
     every,
     reaches,
 )
-from leakscope.reproduction.drawing import Drawing, draw_lines
+from leakscope.reproduction.drawing import Drawing
 from leakscope.reproduction.papers import THESIS
+from leakscope.reproduction.recipe import Tag
+from reproductions.thesis.curves import draw_runs
 from reproductions.thesis.setting import (
     CPU_TEST,
     ENDINGS,
@@ -32,12 +34,12 @@ from reproductions.thesis.setting import (
     smoke_scale,
     train_once,
 )
-from reproductions.thesis.traces import MARKS
-from reproductions.thesis.verdicts import means_over, rises
+from reproductions.thesis.verdicts import rises
 
 NAME = "thesis/table-3-2"
 COLUMNS = ("MNIST", "CIFAR-100", "LFW")
 # The release attacks an untrained network, the text one after an iteration.
+_ERROR = "mean squared error of the picture"
 STATES = ("untrained", "one iteration")
 
 
@@ -64,14 +66,12 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
 
 
 def _figures(results: Results) -> list[Drawing]:
-    lines = {
-        f"{column}, {state}": list(zip(MARKS, means_over(results, names, data=column, state=state), strict=False))
-        for names in [[f"mse@{mark}" for mark in MARKS]]
+    groups: dict[str, dict[str, Tag]] = {
+        f"{column}, {state}": {"data": column, "state": state}
         for column in results.tags("data")
         for state in results.tags("state")
     }
-    labels = {"x_label": "share of the iterations (%)", "y_label": "mean squared error of the picture"}
-    return [draw_lines(lines, title="How the picture comes nearer", name="error", **labels)]
+    return [draw_runs(results, groups, "mse", title="How the picture comes nearer", label=_ERROR, name="error")]
 
 
 RECIPE = PaperRecipe(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from leakscope.reproduction import Claim, PaperNumber, PaperRecipe, RecipeCell, RecipeScale, above, every, reaches
 from leakscope.reproduction.papers import THESIS
@@ -11,7 +12,7 @@ from reproductions.thesis import table_3_4
 from reproductions.thesis.setting import RECOGNISABLE, STAND_INS
 from reproductions.thesis.table_3_4 import COLUMNS, CONVERGED, NON_CONVERGED
 
-OURS = {"method": "GRNN", "model": "LeNet", "state": CONVERGED}
+OURS: dict[str, Any] = {"method": "GRNN", "model": "LeNet", "state": CONVERGED}
 
 
 def cells(scale: RecipeScale) -> Iterator[RecipeCell]:

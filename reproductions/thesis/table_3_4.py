@@ -60,9 +60,7 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
                 yield from _victims(scale, method, model, column, data, state)
 
 
-def _victims(
-    scale: RecipeScale, method: str, model: str, column: str, data: str, state: str
-) -> Iterator[RecipeCell]:
+def _victims(scale: RecipeScale, method: str, model: str, column: str, data: str, state: str) -> Iterator[RecipeCell]:
     residual, side = model == "ResNet-18", scale.options["side"]
     kind = {"name": scale.models[1], "mode": "train"} if residual else {}
     epochs = scale.options["epochs"]

@@ -16,8 +16,10 @@ from leakscope.reproduction import (
     every,
     reaches,
 )
-from leakscope.reproduction.drawing import Drawing, draw_lines
+from leakscope.reproduction.drawing import Drawing
 from leakscope.reproduction.papers import THESIS
+from leakscope.reproduction.recipe import Tag
+from reproductions.thesis.curves import draw_runs
 from reproductions.thesis.setting import (
     CPU_TEST,
     ENDINGS,
@@ -33,8 +35,6 @@ from reproductions.thesis.setting import (
     sets_of,
     smoke_scale,
 )
-from reproductions.thesis.traces import MARKS
-from reproductions.thesis.verdicts import means_over
 
 NAME = "thesis/table-3-5"
 COLUMNS = ("CIFAR-100", "LFW")
@@ -63,22 +63,16 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
 
 
 def _figures(results: Results) -> list[Drawing]:
-    found = []
-    for name, said in (("mse", "whole picture"), ("coarse", "means over 4 × 4 blocks")):
-        marks = [f"{name}@{mark}" for mark in MARKS]
-        lines = {
-            str(method): list(zip(MARKS, means_over(results, marks, method=method), strict=False))
-            for method in results.tags("method")
-        }
-        labels = {"x_label": "share of the iterations (%)", "y_label": "mean squared error"}
-        found.append(draw_lines(lines, title=f"Error over the iterations: {said}", name=f"error-{name}", **labels))
-    return found
+    groups: dict[str, dict[str, Tag]] = {str(method): {"method": method} for method in results.tags("method")}
+    shown = {"mse": "Error over the iterations", "coarse": "Error of means over 4 × 4 blocks"}
+    return [
+        draw_runs(results, groups, metric, title=title, label="mean squared error", name=f"error-{metric}")
+        for metric, title in shown.items()
+    ]
 
 
 def _both(column: str):
-    return [
-        reaches("ssim", RECOGNISABLE, unit="SSIM", ended="any", method=method, data=column) for method in METHODS
-    ]
+    return [reaches("ssim", RECOGNISABLE, unit="SSIM", ended="any", method=method, data=column) for method in METHODS]
 
 
 RECIPE = PaperRecipe(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from leakscope.reproduction import (
     Claim,
@@ -86,7 +87,7 @@ def _figures(results: Results) -> list[Drawing]:
     return [draw_lines(lines, title="SSIM by batch size", x_label="batch size", y_label="SSIM", name="ssim")]
 
 
-_LENET = {"model": "LeNet", "data": "CIFAR-100"}
+_LENET: dict[str, Any] = {"model": "LeNet", "data": "CIFAR-100"}
 
 RECIPE = PaperRecipe(
     name=NAME,

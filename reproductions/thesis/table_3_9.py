@@ -102,9 +102,7 @@ RECIPE = PaperRecipe(
             "smaller-is-easier",
             "In a batch of 4 GRNN's pictures are better at 32 × 32 than at 64 × 64.",
             "✓ up to 32 at 32 × 32, up to 8 at 64 × 64",
-            above(
-                "ssim", {"resolution": 32, "batch": 4}, {"resolution": 64, "batch": 4}, unit="SSIM", ended="any"
-            ),
+            above("ssim", {"resolution": 32, "batch": 4}, {"resolution": 64, "batch": 4}, unit="SSIM", ended="any"),
         ),
     ),
     numbers=tuple(

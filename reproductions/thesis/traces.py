@@ -19,7 +19,7 @@ from leakscope.metrics.assign import assign
 from leakscope.registry import attack_from_spec, defence_from_spec
 from leakscope.reproduction import CallValues
 from leakscope.reproduction.networks import build_network
-from leakscope.types import Batch
+from leakscope.types import Batch, Status
 
 # Per cent of the planned evaluations.
 MARKS = (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
@@ -67,8 +67,8 @@ def watch_attack(
 
     `mse@10`, `mae@10`, `norm@10` (the release's "WD"), `coarse@10`, `psnr@10` of pictures after assignment, and
     `gradient@10`, the mean squared error of the gradient; `mse`, `psnr`, `ssim`, `label_correct` of what the attack
-    returns. Of several attempts the one that ended nearest is told. With `pictures`, the first example of the first
-    victim from the last mark back to the first.
+    returns, and `is_ok`, whether it ended well. Of several attempts the one that ended nearest is told. With
+    `pictures`, the first example of the first victim from the last mark back to the first.
     """
     values: dict[str, list[float]] = {}
     kept: dict[str, Tensor] = {}
@@ -93,6 +93,7 @@ def watch_attack(
         scores = ls.score(found, batch)
         told |= {name: float(scores.metrics[name].mean()) for name in ("mse", "psnr", "ssim")}
         told["label_correct"] = float(scores.label_correct.float().mean())
+        told["is_ok"] = float(found.status is Status.OK)
         for name, value in told.items():
             values.setdefault(name, []).append(value)
         if pictures and not kept:
