@@ -154,7 +154,7 @@ RECIPE = PaperRecipe(
     scales=(
         smoke_scale(
             columns=["CIFAR-100"],
-            batches=[2],
+            batches=[4],
             rows=[["GRNN", "LeNet"], ["DLG", "LeNet"]],
             residual="",
         ),
