@@ -134,6 +134,7 @@ def test_people_among_the_likeliest():
     scores = torch.tensor([[9.0, 8.0, 7.0, 6.0, 5.0, 4.0], [9.0, 8.0, 7.0, 6.0, 5.0, 4.0]])
     people = torch.tensor([0, 2])
     assert faces.top_shares(Fixed(), scores, people) == {1: 0.5, 3: 1.0, 5: 1.0}
+    assert faces.top_shares(Fixed(), scores, torch.tensor([1, 3])) == {1: 0.0, 3: 0.5, 5: 1.0}
     assert faces.top_shares(Fixed(), scores, torch.tensor([4, 5])) == {1: 0.0, 3: 0.0, 5: 0.5}
     sure = faces.mean_confidence(Fixed(), torch.tensor([[0.0, math.log(3)], [0.0, 0.0]]))
     assert sure == pytest.approx((0.75 + 0.5) / 2)
