@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -75,7 +76,12 @@ def test_a_trace_keeps_marks_and_stays_at_its_last_finite_iterate():
 
 
 def watch(**options):
-    usual = {"model": network("lenet-dlg"), "data": "digits", "indices": [[3], [7]], "attack": "dlg:steps=2,retries=0"}
+    usual: dict[str, Any] = {
+        "model": network("lenet-dlg"),
+        "data": "digits",
+        "indices": [[3], [7]],
+        "attack": "dlg:steps=2,retries=0",
+    }
     return traces.watch_attack(**{**usual, **options}).values
 
 
@@ -153,7 +159,12 @@ def test_a_dense_layer_appends_and_the_recogniser_is_its_seed():
 
 
 def test_a_part_of_the_gradient_is_all_that_is_seen():
-    usual = {"model": network("lenet-dlg"), "data": "digits", "indices": [[5]], "attack": "dlg:steps=1,retries=0"}
+    usual: dict[str, Any] = {
+        "model": network("lenet-dlg"),
+        "data": "digits",
+        "indices": [[5]],
+        "attack": "dlg:steps=1,retries=0",
+    }
     whole = partial.rebuild_from_part(names=[], **usual).values
     some = partial.rebuild_from_part(names=["conv1"], **usual).values
     assert whole["shared"] == [1.0]
@@ -212,8 +223,9 @@ def test_a_recipe_that_shares_has_the_other_ones_cells(name):
 def test_recognisers_never_see_an_attacked_face():
     recipe = find_recipes()["thesis/table-3-15"]
     for cell in recipe.cells(recipe.scale("cpu")):
-        assert {one["split"] for one in cell.spec["reads_data"] if "indices" in one} == {"test"}
-        for judge in cell.spec["settings"]["recognisers"].values():
+        spec: Any = cell.spec
+        assert {one["split"] for one in spec["reads_data"] if "indices" in one} == {"test"}
+        for judge in spec["settings"]["recognisers"].values():
             # A training reads the part `train` alone.
             assert judge["trained"]["data"] == "olivetti"
             assert judge["trained"].get("test_data") is None
