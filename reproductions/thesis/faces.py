@@ -14,6 +14,9 @@ from leakscope.reproduction import CallValues
 from leakscope.reproduction.networks import build_network
 from leakscope.types import Status
 
+# Imported here so that the key of a cell covers the source of the recogniser that it names.
+from reproductions.thesis.recognisers import small_densenet as small_densenet
+
 TOP = (1, 3, 5)
 
 

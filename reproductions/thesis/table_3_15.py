@@ -43,7 +43,7 @@ PRINTED = {
     ("GRNN", "dense121", 8): (3.06, 10.25, 19.83),
     ("GRNN", "dense121", 16): (1.52, 8.23, 19.12),
 }
-DENSE = "reproductions.thesis.recognisers:small_densenet"
+DENSE = "reproductions.thesis.faces:small_densenet"
 SAMPLES = {1: 700, 4: 1_112, 8: 2_224, 16: 4_352}
 
 
