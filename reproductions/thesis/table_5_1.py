@@ -143,7 +143,7 @@ RECIPE = PaperRecipe(
     claims=CLAIMS,
     numbers=tuple(_numbers()),
     # 96 trainings with three seeds each of 200 rounds; those at 224 pixels take nearly all of it.
-    scales=training_scales(smoke=0.01, cpu=22, paper=6_000_000),
+    scales=training_scales(smoke=0.01, cpu=24, paper=6_000_000),
     cells=lock_trainings,
     figures=_figures,
     stand_ins=TRAINING_STAND_INS,
