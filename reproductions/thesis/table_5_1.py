@@ -142,7 +142,7 @@ RECIPE = PaperRecipe(
     scenario="no server attacks: a training",
     claims=CLAIMS,
     numbers=tuple(_numbers()),
-    # 96 trainings with three seeds each of 200 rounds; those at 224 pixels take nearly all of it.
+    # 94 trainings of 200 rounds with three seeds each; those at 224 pixels take nearly all of it.
     scales=training_scales(smoke=0.01, cpu=24, paper=6_000_000),
     cells=lock_trainings,
     figures=_figures,
