@@ -164,13 +164,17 @@ def reached(one: CellResult, against: Against = "trained") -> list[float]:
 def pair_cells(
     results: Results, ours: Mapping[str, Tag], others: Mapping[str, Tag], *, against: Against = "trained"
 ) -> tuple[list[float], list[float]]:
-    """PSNR of cells tagged `ours` beside that of cells with all other tags in common; of those that ended well."""
+    """PSNR of cells tagged `ours` beside that of cells with all other tags in common; of those that ended well.
+
+    A cell with a tag more is another one: a unit is never counted twice.
+    """
     left: list[float] = []
     right: list[float] = []
     for one in results.where(**ours):
         rest = {name: value for name, value in one.cell.tags.items() if name not in {**ours, **others}}
         for other in results.where(**others, **rest):
-            if one.is_ok and other.is_ok and (reached(one, against) and reached(other, against)):
+            is_other = set(other.cell.tags) == {*others, *rest} and one.is_ok and other.is_ok
+            if is_other and reached(one, against) and reached(other, against):
                 left += reached(one, against)
                 right += reached(other, against)
     return left, right

@@ -118,7 +118,7 @@ RECIPE = PaperRecipe(
         "a network trained for 50 epochs on a tenth of CIFAR-100": "two epochs on the 486 CIFAR-100 pictures at hand",
     },
     notes=(
-        "GradSim is the cosine of the whole gradient, which is what the attack minimises; the released code averages the "
-        "cosines of 65 tensors.",
+        "GradSim is the cosine of the whole gradient, which is what the attack minimises; the released code averages "
+        "the cosines of 65 tensors.",
     ),
 )

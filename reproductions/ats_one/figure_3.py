@@ -45,9 +45,7 @@ def _with_hybrid(block: Mapping[str, Any]) -> bool:
 
 def _scale(scale: RecipeScale, minutes: float) -> RecipeScale:
     blocks = [block for block in scale.options["blocks"] if _with_hybrid(block)]
-    return replace(
-        scale, minutes=minutes, seeds=(0,), options={"attack": scale.options["attack"], "blocks": blocks}
-    )
+    return replace(scale, minutes=minutes, seeds=(0,), options={"attack": scale.options["attack"], "blocks": blocks})
 
 
 RECIPE = PaperRecipe(

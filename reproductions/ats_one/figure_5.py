@@ -129,8 +129,8 @@ RECIPE = PaperRecipe(
     figures=_figures,
     shares=HOME,
     stand_ins={
-        "networks trained with each policy": "one network, trained for two epochs without a policy: what differs is the "
-        "attacked picture alone",
+        "networks trained with each policy": "one network, trained for two epochs without a policy: what differs is "
+        "the attacked picture alone",
         "Adam + cosine, 4,800 steps": "inverting-gradients, 200 steps",
     },
     notes=(

@@ -87,7 +87,11 @@ def _figures(results: Results) -> list[Drawing]:
         drawing
         for model in results.tags("model")
         for drawing in draw_operations(
-            results, PUBLISHED, title=f"S_pri by operation, {model}", name=f"operations-{model}".lower(), model=str(model)
+            results,
+            PUBLISHED,
+            title=f"S_pri by operation, {model}",
+            name=f"operations-{model}".lower(),
+            model=str(model),
         )
     ]
 
@@ -149,7 +153,8 @@ RECIPE = PaperRecipe(
     figures=_figures,
     stand_ins={"a network trained for 50 epochs on a tenth": "two epochs on the pictures at hand, 160 for ConvNet"},
     notes=(
-        "The library's 50 numbers are 28 different operations: each is scored once. S_pri is that of the released code.",
+        "The library's 50 numbers are 28 different operations: each is scored once. S_pri is that of the released "
+        "code.",
         "n counts pictures; the interval is that of resampled pictures. All operations meet the same noise and coins.",
     ),
 )

@@ -151,8 +151,8 @@ SCALES = (
     ),
 )
 STAND_INS = {
-    "Adam + cosine, 4,800 steps": "inverting-gradients, 200 steps: signed Adam on the same cosine, at a rate that falls "
-    "evenly, the fewest steps that are evidence on networks this deep",
+    "Adam + cosine, 4,800 steps": "inverting-gradients, 200 steps: signed Adam on the same cosine, at a rate that "
+    "falls evenly, the fewest steps that are evidence on networks this deep",
     "networks trained for 60 epochs": "two epochs on the CIFAR-100 pictures at hand (486), on 480 of Fashion-MNIST, on "
     "160 for ConvNet",
     "accuracy on CIFAR-100": "CIFAR-10: ResNet-20, 2,000 pictures, 5 epochs; of CIFAR-100 only 486 training pictures "

@@ -70,27 +70,26 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
     for gradient, names in ((DEFENDED, scale.options["defended"]), (UNDEFENDED, scale.options["undefended"])):
         for name in names:
             for victim, batch in enumerate(victims):
+                is_defended = gradient == DEFENDED
                 yield attack_cell(
-                    {
-                        "data": setting["data"],
-                        "model": setting["model"],
-                        "defence": name,
-                        "gradient": gradient,
-                        "victim": victim,
-                    },
+                    {**_tags(setting, name), "gradient": gradient, "victim": victim},
                     model=policy_network(setting, NUMBERS[NONE])
-                    if gradient == DEFENDED
+                    if is_defended
                     else network(setting["network"], seed=0, trained=_defended_training(setting, name)),
                     data=setting["name"],
                     indices=[batch],
                     attack=f"{scale.options['attack']}:steps={scale.steps}",
-                    defence=DEFENCES[name] if gradient == DEFENDED else "none",
+                    defence=DEFENCES[name] if is_defended else "none",
                     scenario="B",
                     seed=victim,
                     pictures=int(victim == 0),
                     expected=EXPECTED,
                 )
     yield from _accuracies(scale)
+
+
+def _tags(setting: Mapping[str, Any], name: str) -> dict[str, str]:
+    return {"data": setting["data"], "model": setting["model"], "defence": name}
 
 
 def _accuracies(scale: RecipeScale) -> Iterator[RecipeCell]:
@@ -101,7 +100,7 @@ def _accuracies(scale: RecipeScale) -> Iterator[RecipeCell]:
     for seed in scale.seeds:
         for name in DEFENCES:
             yield training_cell(
-                {"data": setting["data"], "model": setting["model"], "defence": name, "seed": seed},
+                {**_tags(setting, name), "seed": seed},
                 model=network(setting["network"], seed=seed, mode="train"),
                 how=_defended_training(setting, name, seed=seed, test_examples=setting.get("test_examples")),
             )
@@ -195,9 +194,7 @@ RECIPE = PaperRecipe(
                 spread=spread,
                 tags={"defence": name, "gradient": UNDEFENDED},
             ),
-            PaperNumber(
-                "Table 2", name, "PSNR, gradient defended", None, tags={"defence": name, "gradient": DEFENDED}
-            ),
+            PaperNumber("Table 2", name, "PSNR, gradient defended", None, tags={"defence": name, "gradient": DEFENDED}),
             PaperNumber(
                 "Table 2", name, "accuracy", accuracy, "%", metric="accuracy", tags={"defence": name}, factor=100
             ),

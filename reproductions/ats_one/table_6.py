@@ -111,8 +111,8 @@ RECIPE = PaperRecipe(
     cells=cells,
     figures=_figures,
     stand_ins={
-        "Rescaled ImageNet": "Tiny ImageNet at 32 × 32: of its training part nothing is at hand, so the network learned "
-        "from CIFAR-100 for two epochs, and no accuracy is measured",
+        "Rescaled ImageNet": "Tiny ImageNet at 32 × 32: of its training part nothing is at hand, so the network "
+        "learned from CIFAR-100 for two epochs, and no accuracy is measured",
         "Adam + cosine, 4,800 steps": "inverting-gradients, 200 steps",
     },
     notes=(
