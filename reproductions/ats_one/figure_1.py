@@ -67,8 +67,8 @@ def _figures(results: Results) -> list[Drawing]:
         paths = [similarities(one) for one in results.where(policy=policy) if similarities(one)]
         steps = min((len(path) for path in paths), default=0)
         lines[policy] = [(float(step), fmean(path[step] for path in paths)) for step in range(steps)]
-    labels = {"x_label": "points of the attack, evenly spaced", "y_label": "GradSim, mean over pictures"}
-    return [draw_lines(lines, title="GradSim along the attack", name="gradsim", **labels)]
+    x_label, y_label = "points of the attack, evenly spaced", "GradSim, mean over pictures"
+    return [draw_lines(lines, title="GradSim along the attack", name="gradsim", x_label=x_label, y_label=y_label)]
 
 
 RECIPE = PaperRecipe(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 import leakscope as ls
@@ -15,7 +15,7 @@ from leakscope.registry import attack_from_spec
 from leakscope.reproduction import CallValues
 from leakscope.reproduction.networks import build_network
 from leakscope.rng import generator
-from leakscope.types import Batch, Tensors
+from leakscope.types import Batch, SharedUpdate, Tensors
 
 
 def layer_gradsim(
@@ -40,11 +40,11 @@ def layer_gradsim(
     for place in range(len(batch)):
         coins = generator(seed, "search", "coins", place)
         private = Batch(apply(policy, batch.inputs[place : place + 1], rng=coins), batch.targets[place : place + 1])
-        update = ls.share(network, private)
+        update = _gradient(network, private)
         rebuilt = attack_from_spec(attack).reconstruct(
             ls.observe(network, update, scenario="B", truth=private), seed=seed + place
         )
-        found = ls.share(network, Batch(rebuilt.inputs.detach().clamp(0, 1), private.targets))
+        found = _gradient(network, Batch(rebuilt.inputs.detach().clamp(0, 1), private.targets))
         layers.append(similarities(update.tensors, found.tensors))
         psnr.append(float(ls.score(rebuilt, private).psnr.mean()))
     shallow, deep = zip(*(ends(one) for one in layers), strict=True)
@@ -60,6 +60,12 @@ def ends(layers: Sequence[float]) -> tuple[float, float]:
     """Means of the first and of the last third, at least one layer each."""
     third = max(1, len(layers) // 3)
     return fmean(layers[:third]), fmean(layers[-third:])
+
+
+def _gradient(network: nn.Module, batch: Batch) -> SharedUpdate:
+    update = ls.share(network, batch)
+    assert isinstance(update, SharedUpdate)
+    return update
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:
