@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.wrapper import MatchingWrapper
 from leakscope.networks import NetworkKind
 from leakscope.registry import attack_from_spec
@@ -50,6 +51,7 @@ def test_every_attack_of_the_scale_cpu_is_long_enough_to_be_evidence():
     for spec in specs:
         attack = attack_from_spec(spec)
         search = attack.search if isinstance(attack, MatchingWrapper) else attack
+        assert isinstance(search, GradientMatching)
         # ConvNet and all ResNets have more than eight layers.
         assert search.steps >= search.recipe.optimiser.least_steps(NetworkKind.DEEP), spec
 

@@ -14,6 +14,7 @@ from reproductions.rankings import best_of, overlap_of_best, overlap_of_rankings
 import leakscope as ls
 from leakscope.audits.cell import run_cell
 from leakscope.defences.transforms.accuracy_score import accuracy_score
+from leakscope.defences.transforms.defence import Transforms
 from leakscope.defences.transforms.privacy_score import privacy_scores
 from leakscope.metrics import psnr
 from leakscope.registry import attack_from_spec, defence_from_spec
@@ -72,6 +73,7 @@ def test_defences_of_policies():
     assert transforms_spec("28") == "none"
     assert defence_from_spec(transforms_spec("28", augment="crop-flip")).hooks().batch is not None
     hybrid = defence_from_spec(transforms_spec("3-1-7+43-18-18"))
+    assert isinstance(hybrid, Transforms)
     assert hybrid.augment == "none"
     assert len(hybrid.policy.parts) == 2
 
