@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leakscope.reproduction.claims import PAGE, render_claims
-from leakscope.reproduction.find import find_recipes
+from leakscope.reproduction.find import _order, find_recipes
 from leakscope.reproduction.keys import seal_cell
 from leakscope.reproduction.page import render_page
 from leakscope.reproduction.recipe import OUTCOMES, SCALES
@@ -114,6 +114,12 @@ def test_what_was_run_is_on_the_page_of_claims():
         if read_result(ROOT, recipe, "cpu") is not None:
             lines = [line for line in rendered.splitlines() if f"`{recipe.command('cpu')}`" in line]
             assert all(line in page for line in lines), "leakscope reproduce --claims makes it again"
+
+
+def test_recipes_come_in_the_order_of_their_items():
+    names = ["table_10", "figure_6c", "table_2", "figure_6", "diversity", "figure_5", "figure_4_6", "figure_4_2"]
+    ordered = ["diversity", "figure_4_2", "figure_4_6", "figure_5", "figure_6", "figure_6c", "table_2", "table_10"]
+    assert sorted(names, key=_order) == ordered
 
 
 def test_keys_cover_what_is_read_and_what_computes(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def _check(recipe: object, module: str) -> None:
         raise UsageError(f"{module}.RECIPE must be a PaperRecipe named after its file, got {type(recipe).__name__}")
 
 
-def _order(stem: str) -> tuple[str | int, ...]:
-    """table_2 before table_10."""
-    return tuple(int(part) if part.isdigit() else part for part in stem.split("_"))
+def _order(stem: str) -> tuple[tuple[int, str], ...]:
+    """table_2 before table_10, figure_6 before figure_6c."""
+    found = (re.fullmatch(r"(\d*)(.*)", part) for part in stem.split("_"))
+    return tuple((int(one[1] or -1), one[2]) for one in found if one is not None)
