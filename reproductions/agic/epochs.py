@@ -127,13 +127,19 @@ def send_epochs(
 
 
 def find_owners(found: Reconstruction, update: Sent, batch: Batch) -> Tensor:
-    """For every reconstruction of one update the place of its image: of the update's own the nearest, each once."""
-    places = torch.full((len(found.inputs),), -1, dtype=torch.long)
-    assignment = score(found, _take(batch, update.places)).assignment
-    for place, own in zip(update.places.tolist(), assignment.tolist(), strict=True):
-        if own >= 0:
-            places[own] = place
-    return places
+    """For every reconstruction of one update the place of its image: of the update's own with its label, the nearest.
+
+    Each image has one owner at most; a reconstruction with a label that does not occur has none (−1).
+    """
+    owners = torch.full((len(found.inputs),), -1, dtype=torch.long)
+    labels, truth = _labels(found), batch.targets[update.places]
+    for label in labels.unique():
+        mine, places = (labels == label).nonzero()[:, 0], update.places[truth == label]
+        if len(places):
+            alike = replace(found, inputs=found.inputs[mine], targets=labels[mine], fit=None, members=None)
+            chosen = score(alike, _take(batch, places)).assignment
+            owners[mine[chosen[chosen >= 0]]] = places[chosen >= 0]
+    return owners
 
 
 def make_attack(options: Mapping[str, Any]) -> Agic:

@@ -77,7 +77,7 @@ RECIPE = PaperRecipe(
             9,
             victims=2,
             among=200,
-            steps=80,
+            steps=60,
             models=("resnet18",),
             data=("imagenet",),
             options={"schedule": "accelerated", "size": 64},
@@ -98,5 +98,5 @@ RECIPE = PaperRecipe(
         "ImageNet at 224 px": "200 sample photographs of ImageNet, one of every fifth class, at 64 px",
         "ResNet-50": "ResNet-18, both untrained",
     },
-    notes=("The figure shows two photographs. 80 accelerated steps are early for layer weights.",),
+    notes=("The figure shows two photographs. 60 accelerated steps are early for layer weights.",),
 )

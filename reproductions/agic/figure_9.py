@@ -110,8 +110,8 @@ def _figures(results: Results) -> list[Drawing]:
         points = [(beta, chosen.units("psnr", ended="any", beta=beta)) for beta in chosen.tags("beta")]
         name = f"{which}{', ReLU modifier' if modifier else ''}"
         lines[name] = sorted((float(beta), fmean(found)) for beta, found in points if found)
-    labels = {"x_label": "weight β of the last convolution", "y_label": "PSNR (dB)"}
-    return [draw_lines(lines, title="PSNR by the weight of the last convolution", name="beta", **labels)]
+    title, across = "PSNR by the weight of the last convolution", "weight β of the last convolution"
+    return [draw_lines(lines, title=title, x_label=across, y_label="PSNR (dB)", name="beta")]
 
 
 CLAIMS = (

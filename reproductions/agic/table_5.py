@@ -168,6 +168,7 @@ RECIPE = PaperRecipe(
     notes=(
         "Labels are granted (scenario B), and two images match only where their own labels agree; the paper lets them "
         "match where the label lists of their updates overlap. A pool is one unit.",
-        "Which image is behind a reconstruction of a batch is settled inside its update, by least error.",
+        "Which image is behind a reconstruction is settled inside its update, by label, and by least error among "
+        "images of one label.",
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from reproductions.agic import figure_8, figure_9, table_4
-from reproductions.agic.epochs import find_owners, matching_rate, send_epochs
+from reproductions.agic.epochs import Sent, find_owners, matching_rate, send_epochs
 from reproductions.agic.methods import attack_delta, attack_gradient
 from reproductions.networks import small_convnet
 
@@ -72,12 +72,22 @@ def test_epochs_deal_the_same_images_anew_and_owners_stay_inside_an_update():
     assert later != list(range(6))
     update = sent[1][0]
     own = update.places.tolist()
-    # Swapped inside the update; another update's image is nearer to neither, and could not be an owner.
+    # Owners follow labels: an image of the right label, however far the picture is from it.
     swapped = sight(batch.inputs[own].flip(0), batch.targets[own].flip(0).tolist())
     assert find_owners(swapped, update, batch).tolist() == own[::-1]
+    confused = sight(batch.inputs[own].flip(0), batch.targets[own].tolist())
+    assert find_owners(confused, update, batch).tolist() == own
+    # No owner outside the update.
     other = [place for place in range(6) if place not in own][:2]
-    foreign = sight(batch.inputs[other], [0, 0])
-    assert set(find_owners(foreign, update, batch).tolist()) == set(own)
+    foreign = sight(batch.inputs[other], batch.targets[other].tolist())
+    assert find_owners(foreign, update, batch).tolist() == [-1, -1]
+
+
+def test_of_one_label_the_nearest_image_is_the_owner():
+    batch = Batch(images(3), torch.tensor([5, 5, 1]), (0.0, 1.0))
+    update = Sent(None, torch.tensor([2, 1, 0]))
+    found = sight((batch.inputs + 0.01)[[0, 2, 1]], [5, 1, 5])
+    assert find_owners(found, update, batch).tolist() == [0, 2, 1]
 
 
 def test_figure_8_divides_times_of_one_method_on_one_victim():
