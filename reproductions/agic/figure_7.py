@@ -74,10 +74,10 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            9,
+            8,
             victims=2,
             among=200,
-            steps=60,
+            steps=55,
             models=("resnet18",),
             data=("imagenet",),
             options={"schedule": "accelerated", "size": 64},
@@ -98,5 +98,5 @@ RECIPE = PaperRecipe(
         "ImageNet at 224 px": "200 sample photographs of ImageNet, one of every fifth class, at 64 px",
         "ResNet-50": "ResNet-18, both untrained",
     },
-    notes=("The figure shows two photographs. 60 accelerated steps are early for layer weights.",),
+    notes=("The figure shows two photographs. 55 accelerated steps are early for layer weights.",),
 )

@@ -180,10 +180,10 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            20,
+            17,
             victims=4,
             among=800,
-            steps=40,
+            steps=30,
             models=("resnet20-4",),
             data=("cifar10",),
             options={"schedule": "accelerated", "images": 8, "local_steps": [1, 4, 8]},

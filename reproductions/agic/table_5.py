@@ -139,13 +139,13 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            9,
+            8,
             victims=4,
             among=800,
             steps=40,
             models=("resnet20",),
             data=("cifar10",),
-            options={"schedule": "accelerated", "pre_steps": 40, "examples": 640, "pool": 24, "batches": [1, 4]},
+            options={"schedule": "accelerated", "pre_steps": 40, "examples": 640, "pool": 20, "batches": [1, 4]},
         ),
         RecipeScale(
             "paper",
@@ -161,8 +161,8 @@ RECIPE = PaperRecipe(
     cells=cells,
     figures=_figures,
     stand_ins={
-        "1,000 images of CIFAR-100": "four pools of 24 images of CIFAR-10, so that a label leaves several to choose "
-        "from: two or three of a class in a pool, where the paper has ten",
+        "1,000 images of CIFAR-100": "four pools of 20 images of CIFAR-10, so that a label leaves several to choose "
+        "from: two of a class in a pool, where the paper has ten",
         "ResNet20-4": "ResNet-20, a quarter of its width, at cpu",
     },
     notes=(

@@ -123,7 +123,7 @@ RECIPE = PaperRecipe(
         ),
         replace(
             table_2.RECIPE.scale("cpu"),
-            minutes=7,
+            minutes=6,
             victims=3,
             steps=150,
             models=("lenet5",),

@@ -111,12 +111,12 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            7,
+            5,
             victims=5,
             among=800,
             models=("vgg16", "mkor-copy"),
             data=("cifar100",),
-            options={"pool": 120, "parts": [["VGG16", 224, 8, 4], ["modified", 32, 50, 5]]},
+            options={"pool": 120, "parts": [["VGG16", 224, 8, 3], ["modified", 32, 50, 5]]},
         ),
         RecipeScale(
             "paper",
