@@ -35,7 +35,7 @@ def privacy_and_psnr(
     seed: int = 0,
     variant: Variant = "released",
 ) -> CallValues:
-    """S_pri of a policy, and PSNR against the transformed picture with labels known: one unit with a number per picture."""
+    """S_pri of a policy, and PSNR against the transformed picture with labels known; one unit."""
     batch = ls.data.load(data, split="test", indices=[place for one in indices for place in one])
     network = build_network(model, data, batch)
     privacy = privacy_scores(policy, batch, model=network, variant=variant, seed=seed).tolist()

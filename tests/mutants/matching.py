@@ -229,8 +229,8 @@ MUTANTS = (
     Mutant(
         "later convolutions weigh less",
         "matching/distances/layer_weights.py",
-        "ramp = [1 + (beta - 1) * place",
-        "ramp = [beta - (beta - 1) * place",
+        "levels = [1 + (beta - 1) * share",
+        "levels = [beta - (beta - 1) * share",
         _LAYERS,
     ),
     Mutant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from leakscope.reproduction import CallValues, attack_cell, call_cell, keys, net
 from leakscope.reproduction.find import find_recipes
 from leakscope.reproduction.keys import seal_cell
 from leakscope.reproduction.networks import build_network, keep_networks
+from leakscope.reproduction.results import CellResult
 from leakscope.reproduction.work import execute_cell
 from leakscope.types import LocalTraining
 
@@ -48,6 +50,16 @@ def test_an_attack_cell_is_a_cell_of_an_audit():
     assert torch.equal(outcome.tensors["truth"], batches[0].inputs)
     assert len(outcome.tensors["reconstruction"]) == 1
     assert run(attack()).tensors == {}
+
+
+def test_time_is_of_the_processor_not_of_the_clock():
+    outcome = run(attack())
+    assert 0 < outcome.measured["processor_seconds"] < 60
+    assert CellResult(attack(), replace(outcome, seconds=1e6)).units("seconds") == [
+        outcome.measured["processor_seconds"]
+    ]
+    # A worker that was killed or timed out leaves the clock's.
+    assert CellResult(attack(), replace(outcome, seconds=7.0, measured={})).seconds == 7.0
 
 
 def test_a_training_cell_trains_and_central_is_one_place():

@@ -19,6 +19,8 @@ from leakscope.types import Status
 # Of cells that ended well, or of all that brought values back: an attack that gave up is a fact about the attack, and
 # no evidence that a defence works.
 Ended = Literal["ok", "any"]
+# Under this name a worker keeps the processor time of a cell.
+PROCESSOR = "processor_seconds"
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class CellResult:
 
     @property
     def seconds(self) -> float:
-        """Processor time it took; it differs from run to run."""
-        return 0.0 if self.outcome is None else self.outcome.seconds
+        """Processor time it took, of one core; where the worker could not say, seconds on the clock."""
+        return 0.0 if self.outcome is None else self.outcome.measured.get(PROCESSOR, self.outcome.seconds)
 
     def units(self, metric: str) -> list[float]:
         """One number per independent unit: of a victim with several examples their mean."""

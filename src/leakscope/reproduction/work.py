@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from leakscope.metrics import legacy
 from leakscope.registry import attack_from_spec, defence_from_spec
 from leakscope.reproduction.keys import check_unchanged, load_victims
 from leakscope.reproduction.networks import build_network, keep_networks
-from leakscope.reproduction.results import CallValues
+from leakscope.reproduction.results import PROCESSOR, CallValues
 from leakscope.reproduction.trainings import PLANE, TrainingData, load_training, plane_network, train
 from leakscope.runner import CellOutcome, NamedCall
 from leakscope.types import AuditResult, Batch, LocalTraining, Status
@@ -35,7 +37,10 @@ def execute_cell(spec: Mapping[str, Any], *, root: str = "", cache: str = "") ->
     check_unchanged(spec)
     kinds = {"attack": _attack, "training": _train, "call": _call}
     with keep_networks(Path(cache) if cache else None):
-        return kinds[spec["kind"]](spec)
+        began = time.process_time()
+        outcome = kinds[spec["kind"]](spec)
+    # Processor time: other programs on the machine must not change a price, nor a claim about time.
+    return replace(outcome, measured={**outcome.measured, PROCESSOR: time.process_time() - began})
 
 
 def _attack(spec: Mapping[str, Any]) -> CellOutcome:
