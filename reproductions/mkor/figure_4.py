@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from leakscope.reproduction import Claim, PaperNumber, PaperRecipe, RecipeCell, RecipeScale, above
 from leakscope.reproduction.papers import MKOR
@@ -46,7 +47,8 @@ RECIPE = PaperRecipe(
         )
         for method in METHODS
     ),
-    scales=table_3.RECIPE.scales,
+    # The cells are those of another recipe, which pays for them.
+    scales=tuple(replace(scale, minutes=0.01) for scale in table_3.RECIPE.scales),
     cells=cells,
     stand_ins=table_3.RECIPE.stand_ins,
     legacy_metric="psnr_target_peak",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from leakscope.reproduction import Claim, PaperNumber, PaperRecipe, above, every
 from leakscope.reproduction.papers import MKOR
 from reproductions.mkor import figure_4, table_3
@@ -29,7 +31,8 @@ RECIPE = PaperRecipe(
         )
         for method in figure_4.METHODS
     ),
-    scales=table_3.RECIPE.scales,
+    # The cells are those of another recipe, which pays for them.
+    scales=tuple(replace(scale, minutes=0.01) for scale in table_3.RECIPE.scales),
     cells=figure_4.cells,
     stand_ins=table_3.RECIPE.stand_ins,
     legacy_metric="psnr_target_peak",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from reproductions.agic import figure_8, figure_9, table_4
 from reproductions.agic.epochs import Sent, find_owners, matching_rate, send_epochs
+from reproductions.agic.local_steps import attack_timed, median_step
 from reproductions.agic.methods import attack_delta, attack_gradient
 from reproductions.networks import small_convnet
 
-from leakscope.reproduction import RecipeCell, Results
+from leakscope.reproduction import RecipeCell, Results, network
 from leakscope.reproduction.results import CellResult
 from leakscope.runner import CellOutcome
 from leakscope.types import Batch, Reconstruction, Status
@@ -18,9 +19,9 @@ def sight(images, labels) -> Reconstruction:
     return Reconstruction(images, torch.tensor(labels), loss=0.0, status=Status.OK)
 
 
-def cell(tags, *, psnr=None, seconds=0.0) -> CellResult:
-    record = {"values": {} if psnr is None else {"psnr": [[psnr]]}, "notes": []}
-    return CellResult(RecipeCell(tags, {}), CellOutcome(Status.UNFINISHED, record, {}, seconds=seconds))
+def cell(tags, *, psnr=10.0, seconds=0.0) -> CellResult:
+    record = {"values": {"psnr": [[psnr]], "step_seconds": seconds}, "notes": []}
+    return CellResult(RecipeCell(tags, {}), CellOutcome(Status.UNFINISHED, record, {}))
 
 
 def images(count: int, seed: int = 0):
@@ -64,8 +65,8 @@ def test_a_rate_is_a_share_of_all_images():
 
 def test_epochs_deal_the_same_images_anew_and_owners_stay_inside_an_update():
     batch = Batch(images(6), torch.arange(6), (0.0, 1.0))
-    network = small_convnet(seed=0, channels=1, side=8, classes=10)
-    sent = send_epochs(batch, (network, network), size=2, seed=3)
+    model = small_convnet(seed=0, channels=1, side=8, classes=10)
+    sent = send_epochs(batch, (model, model), size=2, seed=3)
     assert [one.places.tolist() for one in sent[0]] == [[0, 1], [2, 3], [4, 5]]
     later = [place for one in sent[1] for place in one.places.tolist()]
     assert sorted(later) == list(range(6))
@@ -94,7 +95,7 @@ def test_figure_8_divides_times_of_one_method_on_one_victim():
     times = {("InvG", 1): 2.0, ("InvG", 8): 10.0, ("AGIC", 1): 2.0, ("AGIC", 8): 2.1}
     results = Results(
         tuple(
-            cell({"method": method, "local": local, "victim": victim}, psnr=10.0, seconds=value * (1 + victim))
+            cell({"method": method, "local": local, "victim": victim}, seconds=value * (1 + victim))
             for (method, local), value in times.items()
             for victim in range(3)
         )
@@ -107,6 +108,24 @@ def test_figure_8_divides_times_of_one_method_on_one_victim():
     assert verdicts["five-times-faster"].outcome == "does not hold"
     assert abs(verdicts["constant-time"].effect - (1.1 - 1.05)) < 1e-9
     assert verdicts["constant-time"].outcome == "holds"
+
+
+def test_the_time_of_a_step_is_the_median_between_two_and_leaves_out_what_comes_before():
+    assert median_step([100.0, 101.0, 105.0, 106.0]) == 1.0
+
+
+def test_a_timed_attack_scores_one_batch_and_times_a_step():
+    found = attack_timed(
+        attack="inverting-gradients:replay=simulate,steps=4",
+        data="digits",
+        indices=[[3, 4]],
+        model=network("reproductions.networks:small_convnet"),
+        local={"lr": 1e-4, "steps": 2, "batch_size": 1},
+        scenario="A",
+        seed=0,
+    )
+    assert [len(unit) for unit in found.values["psnr"]] == [2]
+    assert 0 < found.values["step_seconds"] < 1
 
 
 def test_figure_9_pairs_what_differs_in_one_thing():
