@@ -14,7 +14,8 @@ from leakscope.inspection.head import ClassifierHead
 from leakscope.inspection.imprint import ImprintLayers, rank_correlation
 from leakscope.inspection.pairs import RowPairs
 from leakscope.inspection.parallel import LEAST_ENTRIES, PARALLEL, find_parallel
-from leakscope.inspection.zeros import ZeroWeights, negligible
+from leakscope.inspection.row_sizes import measure_rows
+from leakscope.inspection.zeros import ZeroWeights
 
 WEIGHT_DETECTORS = (ZeroWeights(), CopyKernels(), RowPairs(), ImprintLayers(), BalancedRows(), ClassifierHead())
 
@@ -25,6 +26,28 @@ def test_a_fresh_network_has_no_finding(detector, network):
     assert detector.look(receive(network)) == []
 
 
+class TestSizes:
+    @pytest.mark.parametrize("block", [1 << 17, 250, 1])
+    def test_every_block_counts_as_the_whole(self, block, monkeypatch):
+        monkeypatch.setattr("leakscope.inspection.row_sizes._BLOCK", block)
+        rows = random_rows(23, 100)
+        rows[rows.abs() < 0.2] = 0.0
+        rows[:, 7] = 1e-5
+        found = measure_rows(rows)
+        off = rows.abs() < 1e-3 * rows.square().mean().sqrt()
+        wanted = {
+            "largest": rows.abs().amax(1),
+            "total": rows.abs().sum(1),
+            "squares": rows.square().sum(1),
+            "weights": (rows != 0).sum(1).float(),
+            "positive": (rows > 0).sum(1).float(),
+            "negligible": off.float().mean(1),
+            "negligible_by_column": off.float().mean(0),
+        }
+        for name, values in wanted.items():
+            torch.testing.assert_close(vars(found)[name], values)
+
+
 class TestZeros:
     def test_share_counts_what_is_negligible_beside_the_root_mean_square(self):
         rows = torch.ones(10, 10)
@@ -32,8 +55,9 @@ class TestZeros:
         rows[3] = 5e-4
         assert value(ZeroWeights(), tensors(fc__weight=rows), "share") == pytest.approx(0.4)
         # √0.7 · 1e-3 is between the two.
-        assert negligible(torch.cat([torch.ones(70), torch.zeros(29), torch.tensor([8e-4])])).sum() == 30
-        assert negligible(torch.cat([torch.ones(70), torch.zeros(29), torch.tensor([9e-4])])).sum() == 29
+        for small, count in ((8e-4, 30), (9e-4, 29)):
+            rows = torch.cat([torch.ones(70), torch.zeros(29), torch.tensor([small])])[None]
+            assert float(measure_rows(rows).negligible) == pytest.approx(count / 100)
 
     def test_agreed_pruning_is_taken_off_and_lines_are_not_counted(self):
         rows = random_rows(20, 20)
@@ -151,6 +175,14 @@ class TestPairs:
         rows[:, :weights] = random_rows(20, weights)
         rows[10:16] = -0.5 * rows[:6]
         assert value(RowPairs(), receive({"fc.weight": rows}, pruned=0.8), "paired_rows") == count
+
+    def test_rows_with_few_weights_are_not_among_the_equal_ones(self):
+        rows = random_rows(20, 30)
+        rows[1] = 2 * rows[0]
+        rows[5:] = 0.0
+        rows[5:, 3] = 1.0
+        assert find_parallel(rows).equal == tuple(range(5, 20))
+        assert find_parallel(rows, least=9).equal == (0,)
 
     def test_weights_that_only_one_row_has_are_not_common(self):
         rows = torch.zeros(4, 60)

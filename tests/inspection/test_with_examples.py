@@ -265,16 +265,15 @@ class TestChange:
         as_network = receive(network, previous=earlier, batch=batch)
         assert RoundChange().measure(as_tensors) == RoundChange().measure(as_network)
 
-    def test_replaced_weights_and_a_lost_skill_are_found(self):
-        network = rectified()
-        crafted = rectified()
+    def test_replaced_weights_and_a_class_that_shouts_are_found(self):
+        crafted, shouting = rectified(), rectified()
         with torch.no_grad():
             weight_of(crafted, 1).fill_(30.0)
-            bias_of(crafted, 5)[0] = 100.0
-        found = RoundChange().look(receive(crafted, previous=network, batch=pictures()))
-        assert {one.figure for one in found} == {"jump", "loss_rise"}
-        assert found[0].severity is Severity.WARNING
-        assert found[0].worst.tensor == "1.weight"
+            bias_of(shouting, 5)[0] = 100.0
+        (found,) = RoundChange().look(receive(crafted, previous=rectified()))
+        assert (found.figure, found.worst.tensor, found.severity) == ("jump", "1.weight", Severity.WARNING)
+        (found,) = RoundChange().look(receive(shouting, previous=rectified(), batch=pictures()))
+        assert found.figure == "loss_rise"
 
     def test_without_anything_to_compare_it_says_so(self):
         assert "last round" in RoundChange().lacks(receive(rectified()))

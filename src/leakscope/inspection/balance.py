@@ -42,12 +42,11 @@ def _is_large(layer: LayerRows) -> bool:
 
 def _measure(layer: LayerRows, pruned: bool) -> Measured:
     width = layer.rows.shape[1]
-    # Straight into numbers: truth values take several times as long to add up.
-    counts = torch.gt(layer.rows, 0, out=torch.empty_like(layer.rows)).sum(1)
+    counts = layer.sizes.positive
     # Rows of one sign are the business of other detectors.
     judged = (counts > 0) & (counts < width)
     if pruned:
-        judged &= (layer.rows != 0).float().sum(1) >= _LEAST_ENTRIES
+        judged &= layer.sizes.weights >= _LEAST_ENTRIES
     mixed = torch.nonzero(judged).flatten()
     if not len(mixed):
         return Measured("same_balance", 0.0, layer.name)

@@ -40,8 +40,7 @@ def _of_products(model: nn.Module, batch: Batch, loss: TaskLoss) -> dict[str, Te
     returned: dict[str, list[Tensor]] = {path: [] for path in layers}
 
     def before(path: str, values: tuple[Any, ...]) -> None:
-        # Cloned: what comes next may work in place.
-        received[path].append(values[0].detach().clone())
+        received[path].append(values[0].detach())
 
     def after(path: str, output: Tensor) -> Tensor:
         returned[path].append(output)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leakscope.inspection.parallel import LEAST_ENTRIES, ParallelRows, find_parallel
+from leakscope.inspection.row_sizes import RowSizes, measure_rows
 from leakscope.types import Tensors
 
 
@@ -34,6 +35,11 @@ class LayerRows:
     def lengths(self) -> Tensor:
         """‖row‖ of every row."""
         return torch.linalg.vector_norm(self.rows, dim=1)
+
+    @cached_property
+    def sizes(self) -> RowSizes:
+        """Sums and counts over every row."""
+        return measure_rows(self.rows)
 
     @cached_property
     def parallel(self) -> ParallelRows:

@@ -210,7 +210,8 @@ def _place(batch: Batch | None, model: nn.Module | None) -> Batch | None:
     like = None if model is None else next((one for one in model.parameters() if one.is_floating_point()), None)
     if batch is None or like is None or not batch.inputs.is_floating_point():
         return batch
-    return batch.to(device=like.device, dtype=like.dtype)
+    same = batch.inputs.device == like.device and batch.inputs.dtype == like.dtype
+    return batch if same else batch.to(device=like.device, dtype=like.dtype)
 
 
 def _usual_task(model: nn.Module | None, batch: Batch | None) -> Task:

@@ -12,8 +12,6 @@ from leakscope.inspection.finding import Measured
 from leakscope.inspection.layers import LayerRows
 from leakscope.inspection.received import Received
 
-# Beside the root mean square of the tensor; of normal numbers 0.08 % are below it.
-_NEGLIGIBLE = 1e-3
 # A row or a column of which so much is negligible leads nowhere.
 _EMPTY = 0.9
 
@@ -41,18 +39,10 @@ class ZeroWeights(Detector):
 
 
 def _measure(layer: LayerRows, pruned: float) -> list[Measured]:
-    off = negligible(layer.rows)
-    by_row, by_column = off.mean(1), off.mean(0)
+    by_row, by_column = layer.sizes.negligible, layer.sizes.negligible_by_column
     share = float(by_row.mean())
     found = [Measured("share", max(0.0, (share - pruned) / (1 - pruned)), layer.name)]
     return found if pruned else [*found, _empty(layer.name, by_row, by_column)]
-
-
-def negligible(rows: Tensor) -> Tensor:
-    """1 for weights below 1/1000 of the root mean square, 0 for the others."""
-    limit = _NEGLIGIBLE * torch.linalg.vector_norm(rows) / rows.numel() ** 0.5
-    # Straight into numbers: truth values take several times as long to add up.
-    return torch.lt(rows.abs(), limit, out=torch.empty_like(rows))
 
 
 def _empty(name: str, by_row: Tensor, by_column: Tensor) -> Measured:
