@@ -1,7 +1,7 @@
 """Time of an inspection as a share of one local epoch on the same machine: `python benchmarks/inspection_time.py`.
 
-An epoch is 5,000 examples in batches of 32 with SGD, of which a part is timed and scaled up. Inspections and parts of the
-epoch take turns, and of both the median counts: what else runs on the machine then slows both down alike.
+An epoch is 5,000 examples in batches of 32 with SGD, of which a part is timed and scaled up. Inspections and parts of
+the epoch take turns, and of both the median counts: what else runs on the machine then slows both down alike.
 """
 
 from __future__ import annotations
