@@ -30,6 +30,7 @@ import inspection_honest
 import inspection_table
 from leakscope.files import write_atomic
 from leakscope.inspection import DETECTORS, Inspection, examine
+from leakscope.inspection.finding import LARGEST
 from leakscope.inspection.thresholds import FILE
 from leakscope.metrics import exact_interval
 from leakscope.version import __version__
@@ -41,6 +42,8 @@ FIXED = {
     ("same-for-all", "other_fingerprints"): 0.0,
     ("fully-connected", "before_convolution"): 0.0,
     ("fully-connected", "width"): 1.5,
+    # Shown beside published values, and no sign by itself.
+    ("gradient-dominance", "d_snr"): LARGEST,
 }
 # What needs nothing but the weights, and what needs the client's own examples; the others need something agreed.
 BY_WEIGHTS = {"zeros", "copy-kernels", "row-pairs", "imprint", "balanced-rows", "head"}
@@ -52,7 +55,7 @@ ROOM, FACTOR = 0.3, 1.5
 # A value below this is nothing, whatever the honest models had: theory or a first try on other models says so.
 LEAST = {"share": 0.5, "empty_lines": 0.3, "equal_columns": 0.3, "staircase": 0.9, "rare": 0.4, "silent": 0.98}
 LEAST |= {"paired_rows": 3.0, "equal_rows": 3.0, "same_balance": 0.4, "transmit_snr": 1.0, "peak": 12.0}
-LEAST |= {"row_ratio": 5.0, "bias_spread": 5.0, "jump": 2.0, "loss_rise": 3.0, "d_snr": 1e4, "per_error": 0.8}
+LEAST |= {"row_ratio": 5.0, "bias_spread": 5.0, "jump": 10.0, "loss_rise": 6.0, "per_error": 8.0}
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ class Row:
 
     @property
     def is_held_out(self) -> bool:
-        """Half of the trainings, by a hash of their name."""
-        return hashlib.sha256(self.run.encode()).digest()[0] % 2 == 1
+        """Half of the trainings, by a hash of their name; published networks, which have been seen before, never."""
+        return "-published/" not in self.run and hashlib.sha256(self.run.encode()).digest()[0] % 2 == 1
 
     @property
     def key(self) -> str:

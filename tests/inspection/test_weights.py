@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scipy import special
 
 from inspection.made import convolving, random_rows, rectified, tensors, value, weight_of
 from leakscope.inspection import receive
@@ -12,8 +13,9 @@ from leakscope.inspection.copies import CopyKernels
 from leakscope.inspection.head import ClassifierHead
 from leakscope.inspection.imprint import ImprintLayers, rank_correlation
 from leakscope.inspection.pairs import RowPairs
-from leakscope.inspection.parallel import find_parallel
-from leakscope.inspection.zeros import ZeroWeights, negligible
+from leakscope.inspection.parallel import LEAST_ENTRIES, PARALLEL, find_parallel
+from leakscope.inspection.row_sizes import measure_rows
+from leakscope.inspection.zeros import ZeroWeights
 
 WEIGHT_DETECTORS = (ZeroWeights(), CopyKernels(), RowPairs(), ImprintLayers(), BalancedRows(), ClassifierHead())
 
@@ -24,6 +26,28 @@ def test_a_fresh_network_has_no_finding(detector, network):
     assert detector.look(receive(network)) == []
 
 
+class TestSizes:
+    @pytest.mark.parametrize("block", [1 << 17, 250, 1])
+    def test_every_block_counts_as_the_whole(self, block, monkeypatch):
+        monkeypatch.setattr("leakscope.inspection.row_sizes._BLOCK", block)
+        rows = random_rows(23, 100)
+        rows[rows.abs() < 0.2] = 0.0
+        rows[:, 7] = 1e-5
+        found = measure_rows(rows)
+        off = rows.abs() < 1e-3 * rows.square().mean().sqrt()
+        wanted = {
+            "largest": rows.abs().amax(1),
+            "total": rows.abs().sum(1),
+            "squares": rows.square().sum(1),
+            "weights": (rows != 0).sum(1).float(),
+            "positive": (rows > 0).sum(1).float(),
+            "negligible": off.float().mean(1),
+            "negligible_by_column": off.float().mean(0),
+        }
+        for name, values in wanted.items():
+            torch.testing.assert_close(vars(found)[name], values)
+
+
 class TestZeros:
     def test_share_counts_what_is_negligible_beside_the_root_mean_square(self):
         rows = torch.ones(10, 10)
@@ -31,8 +55,9 @@ class TestZeros:
         rows[3] = 5e-4
         assert value(ZeroWeights(), tensors(fc__weight=rows), "share") == pytest.approx(0.4)
         # √0.7 · 1e-3 is between the two.
-        assert negligible(torch.cat([torch.ones(70), torch.zeros(29), torch.tensor([8e-4])])).sum() == 30
-        assert negligible(torch.cat([torch.ones(70), torch.zeros(29), torch.tensor([9e-4])])).sum() == 29
+        for small, count in ((8e-4, 30), (9e-4, 29)):
+            rows = torch.cat([torch.ones(70), torch.zeros(29), torch.tensor([small])])[None]
+            assert float(measure_rows(rows).negligible) == pytest.approx(count / 100)
 
     def test_agreed_pruning_is_taken_off_and_lines_are_not_counted(self):
         rows = random_rows(20, 20)
@@ -125,6 +150,48 @@ class TestPairs:
         assert RowPairs().measure(tensors(fc__weight=rows))[0].value == 0
         assert RowPairs().measure(tensors(fc__weight=torch.ones(10, 8))) == []
 
+    def test_the_least_number_of_weights_leaves_nothing_to_chance(self):
+        # Two directions in k dimensions: |cosine| ≥ c with probability I(1 − c²; (k − 1)/2, 1/2).
+        def pairs_by_chance(weights: int) -> float:
+            return 16_384 * 16_383 / 2 * special.betainc((weights - 1) / 2, 0.5, 1 - PARALLEL**2)
+
+        assert special.betainc(0.5, 0.5, 1 - PARALLEL**2) == pytest.approx(0.0285, abs=1e-4)
+        assert pairs_by_chance(LEAST_ENTRIES) < 1e-3 < pairs_by_chance(LEAST_ENTRIES - 1)
+
+    def test_rows_that_pruning_left_with_few_weights_are_parallel_by_chance(self):
+        rows = torch.zeros(40, 30)
+        rows[:, :2] = random_rows(40, 2)
+        rows[:20, 1] = 0.0
+        state = {"fc.weight": rows}
+        assert value(RowPairs(), receive(state, pruned=0.9), "paired_rows") == 0
+        assert value(ImprintLayers(), receive(state, pruned=0.9), "equal_rows") == 0
+        # Nobody agreed to prune: such rows are as good to a server as full ones.
+        assert value(RowPairs(), receive(state), "paired_rows") >= 20
+        assert RowPairs().look(receive(state))
+
+    @pytest.mark.parametrize(("weights", "count"), [(8, 0), (9, 12)])
+    def test_under_agreed_pruning_a_pair_counts_from_nine_common_weights_on(self, weights, count):
+        rows = torch.zeros(20, 60)
+        rows[:, :weights] = random_rows(20, weights)
+        rows[10:16] = -0.5 * rows[:6]
+        assert value(RowPairs(), receive({"fc.weight": rows}, pruned=0.8), "paired_rows") == count
+
+    def test_rows_with_few_weights_are_not_among_the_equal_ones(self):
+        rows = random_rows(20, 30)
+        rows[1] = 2 * rows[0]
+        rows[5:] = 0.0
+        rows[5:, 3] = 1.0
+        assert find_parallel(rows).equal == tuple(range(5, 20))
+        assert find_parallel(rows, least=9).equal == (0,)
+
+    def test_weights_that_only_one_row_has_are_not_common(self):
+        rows = torch.zeros(4, 60)
+        rows[0, :8] = random_rows(1, 8)[0]
+        rows[1] = 3 * rows[0]
+        rows[0, 20:25] = rows[1, 30:35] = 1e-4
+        assert find_parallel(rows).places == (0, 1)
+        assert find_parallel(rows, least=9).places == ()
+
     def test_more_rows_than_one_block(self):
         rows = random_rows(2100, 30)
         rows[2050] = -2 * rows[3]
@@ -175,6 +242,15 @@ class TestBalance:
         (found,) = BalancedRows().measure(tensors(fc__weight=rows))
         assert (found.value, found.detail) == (pytest.approx(0.75), "50 of 100 weights positive")
         assert BalancedRows().look(tensors(fc__weight=rows))
+
+    def test_rows_that_pruning_left_with_few_weights_have_few_counts_to_choose_from(self):
+        rows = torch.zeros(32, 200)
+        rows[:, :4] = 1.0
+        rows[:, 4:8] = -1.0
+        assert value(BalancedRows(), receive({"fc.weight": rows}), "same_balance") == 1.0
+        assert value(BalancedRows(), receive({"fc.weight": rows}, pruned=0.9), "same_balance") == 0.0
+        rows[:16, 8:40], rows[:16, 40:72] = 1.0, -1.0
+        assert value(BalancedRows(), receive({"fc.weight": rows}, pruned=0.9), "same_balance") == 0.5
 
     def test_rows_of_one_sign_are_not_counted(self):
         assert BalancedRows().look(tensors(fc__weight=torch.ones(32, 100))) == []

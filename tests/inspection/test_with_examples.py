@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -9,10 +11,12 @@ from torch.nn import functional
 
 from inspection.made import bias_of, convolving, pictures, rectified, value, weight_of
 from leakscope.inspection import Severity, receive
-from leakscope.inspection.change import RoundChange, relative_change
+from leakscope.inspection.change import RoundChange, loss_unit, relative_change
 from leakscope.inspection.dominance import GradientDominance, dominance
-from leakscope.inspection.firing import FiringRates, record_firing
+from leakscope.inspection.firing import FiringRates
 from leakscope.inspection.gradient_norms import gradient_norms
+from leakscope.inspection.recording import run_recorded
+from leakscope.tasks import Binary
 from leakscope.types import Batch
 
 
@@ -46,6 +50,9 @@ class Unusual(nn.Module):
         if self.kind == "places":
             # Every row of the picture goes through the same layer.
             return self.head(self.two(self.one(self.rows(x.squeeze(1)).mean(1)).relu()))
+        if self.kind == "places first":
+            # As many places as examples, and before them.
+            return self.head(self.two(self.one(self.rows(x.squeeze(1).transpose(0, 1)).mean(0)).relu()))
         x = self.one(x.flatten(1)).relu_()
         x = self.two(x).sigmoid()
         if self.kind == "twice":
@@ -53,6 +60,26 @@ class Unusual(nn.Module):
         if self.kind == "tied":
             x = self.other(x).tanh()
         return self.head(x)
+
+
+LINEAR = ("in place", "twice", "tied", "places", "places first")
+CONVOLUTIONS = {
+    "padded": {"padding": 1},
+    "strided": {"stride": 2, "padding": (1, 0)},
+    "dilated": {"dilation": 2},
+    "grouped": {"groups": 2},
+    "same": {"padding": "same"},
+    "reflecting": {"padding": 1, "padding_mode": "reflect"},
+}
+
+
+def convolving_once(options: dict) -> nn.Sequential:
+    """Two convolutions of 3 × 3, the second with these options, and rectifiers that work in place."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first, second = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 6, 3, **options)
+        parts = first, nn.ReLU(inplace=True), second, nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+        return nn.Sequential(*parts, nn.Linear(24, 4))
 
 
 class TestFiring:
@@ -75,10 +102,13 @@ class TestFiring:
         assert (rare.tensor, rare.places) == ("1", (5, 6, 7, 8))
 
     def test_modules_functions_and_methods_are_all_seen(self):
-        found = record_firing(Functional(), pictures(16).inputs)
-        assert [(name, tuple(fired.shape)) for name, fired in found] == [("one", (16, 20)), ("two", (16, 18))]
-        found = record_firing(convolving(), pictures(16).inputs)
-        assert [name for name, _ in found] == ["0", "2", "5"]
+        network, inputs = Functional(), pictures(16).inputs
+        output, found = run_recorded(network, inputs)
+        assert torch.equal(output, network(inputs))
+        assert not output.requires_grad
+        assert [(one.layer, tuple(one.fired.shape)) for one in found] == [("one", (16, 20)), ("two", (16, 18))]
+        _, found = run_recorded(convolving(), inputs)
+        assert [(one.layer, one.has_places) for one in found] == [("0", True), ("2", True), ("5", False)]
 
     def test_a_channel_fires_where_any_position_does(self):
         network = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(256, 4))
@@ -134,9 +164,13 @@ class TestDominance:
         got = value(GradientDominance(), received, "d_snr"), value(GradientDominance(), received, "per_error")
         assert got == (pytest.approx(wanted[0], rel=1e-4), pytest.approx(wanted[1], rel=1e-4))
 
-    @pytest.mark.parametrize("kind", ["in place", "twice", "tied", "places"])
-    def test_lengths_of_linear_layers_without_their_gradients(self, kind):
-        network, batch = Unusual(kind).double(), pictures(6).to(torch.float64)
+    @pytest.mark.parametrize("chunked", [False, True])
+    @pytest.mark.parametrize("kind", [*LINEAR, *CONVOLUTIONS])
+    def test_lengths_of_gradients_without_them(self, kind, chunked, monkeypatch):
+        network = (Unusual(kind) if kind in LINEAR else convolving_once(CONVOLUTIONS[kind])).double()
+        batch = pictures(6).to(torch.float64)
+        if chunked:
+            monkeypatch.setattr("leakscope.inspection.gradient_norms._MOST_NUMBERS", 2000)
         found = gradient_norms(network, batch, functional.cross_entropy)
         assert found.keys() == {name for name, one in network.named_parameters() if one.ndim > 1}
         for place in range(len(batch)):
@@ -162,8 +196,10 @@ class TestDominance:
             bias_of(network, -1).fill_(1000.0)[0] = 0.0
         labels = torch.ones(16, dtype=torch.long)
         labels[5] = 0
-        (raw, found) = GradientDominance().look(receive(network, batch=Batch(batch.inputs, labels)))
-        assert (raw.figure, found.figure, found.worst.places) == ("d_snr", "per_error", (5,))
+        fished = receive(network, batch=Batch(batch.inputs, labels))
+        (found,) = GradientDominance().look(fished)
+        assert (found.figure, found.worst.places) == ("per_error", (5,))
+        assert value(GradientDominance(), fished, "d_snr") == 1e6
 
     def test_batch_statistics_leave_no_single_gradients(self):
         norm = nn.BatchNorm2d(4, track_running_stats=False)
@@ -185,7 +221,43 @@ class TestChange:
                 functional.cross_entropy(one(batch.inputs), batch.targets).item() for one in (network, earlier)
             )
         received = receive(network, previous=earlier, batch=batch)
-        assert value(RoundChange(), received, "loss_rise") == pytest.approx(now - then, rel=1e-4)
+        # Four scores: the middle lies between the second and the third.
+        scores = network(batch.inputs).detach().sort(1).values
+        away = (scores - scores[:, 1:3].mean(1, keepdim=True)).abs().median()
+        unit = math.log(4) * (1 + float(away) / math.log(4))
+        assert loss_unit(received) == pytest.approx(unit, rel=1e-5)
+        assert value(RoundChange(), received, "loss_rise") == pytest.approx((now - then) / unit, rel=1e-4)
+
+    def test_a_network_that_has_forgotten_everything_is_no_finding_however_large_its_scores(self):
+        batch = pictures(64)
+        skilled, forgetful = rectified(seed=1), rectified(seed=2)
+        with torch.no_grad():
+            weight_of(forgetful, 5).mul_(2000.0)
+        received = receive(forgetful, previous=skilled, batch=batch)
+        assert received.loss_now - received.loss_before > 50
+        assert value(RoundChange(), received, "loss_rise") < 3
+        assert [one for one in RoundChange().look(received) if one.figure == "loss_rise"] == []
+
+    def test_one_class_that_shouts_does_not_make_the_unit(self):
+        network, batch = rectified(), pictures(16)
+        quiet = loss_unit(receive(network, batch=batch))
+        with torch.no_grad():
+            bias_of(network, 5)[0] += 100.0
+        assert loss_unit(receive(network, batch=batch)) < 1.5 * quiet
+
+    def test_one_logit_stands_for_itself_and_a_zero(self):
+        network = nn.Sequential(nn.Flatten(), nn.Linear(36, 1))
+        with torch.no_grad():
+            weight_of(network, 1).zero_()
+            bias_of(network, 1).fill_(6.0)
+        received = receive(network, batch=pictures(8, classes=2), task=Binary())
+        assert loss_unit(received) == pytest.approx(math.log(2) + 3.0)
+
+    def test_what_is_added_does_not_jump(self):
+        before = {"codes": torch.full((1, 5, 4), 0.01), "fc.weight": torch.ones(4, 9)}
+        after = {"codes": torch.ones(1, 5, 4), "fc.weight": 2 * torch.ones(4, 9)}
+        found = RoundChange().measure(receive(after, previous=before))
+        assert [(one.tensor, one.value) for one in found] == [("fc.weight", pytest.approx(1.0))]
 
     def test_the_last_round_may_be_tensors(self):
         network, earlier, batch = rectified(), rectified(seed=1), pictures(8)
@@ -193,16 +265,15 @@ class TestChange:
         as_network = receive(network, previous=earlier, batch=batch)
         assert RoundChange().measure(as_tensors) == RoundChange().measure(as_network)
 
-    def test_replaced_weights_and_a_lost_skill_are_found(self):
-        network = rectified()
-        crafted = rectified()
+    def test_replaced_weights_and_a_class_that_shouts_are_found(self):
+        crafted, shouting = rectified(), rectified()
         with torch.no_grad():
             weight_of(crafted, 1).fill_(30.0)
-            bias_of(crafted, 5)[0] = 100.0
-        found = RoundChange().look(receive(crafted, previous=network, batch=pictures()))
-        assert {one.figure for one in found} == {"jump", "loss_rise"}
-        assert found[0].severity is Severity.WARNING
-        assert found[0].worst.tensor == "1.weight"
+            bias_of(shouting, 5)[0] = 100.0
+        (found,) = RoundChange().look(receive(crafted, previous=rectified()))
+        assert (found.figure, found.worst.tensor, found.severity) == ("jump", "1.weight", Severity.WARNING)
+        (found,) = RoundChange().look(receive(shouting, previous=rectified(), batch=pictures()))
+        assert found.figure == "loss_rise"
 
     def test_without_anything_to_compare_it_says_so(self):
         assert "last round" in RoundChange().lacks(receive(rectified()))

@@ -21,7 +21,7 @@ class BalancedRows(Detector):
 
     Trap weights are half of each row negative, in random places, and the negative half larger (Boenisch et al.: When
     the Curious Abandon Honesty, EuroS&P 2023). Rows drawn at random have the likeliest number with probability
-    √(2/πn), and training only spreads them.
+    √(2/πn), and training only spreads them. Where pruning was agreed, n is what it left of a row.
     """
 
     name = "balanced-rows"
@@ -33,21 +33,24 @@ class BalancedRows(Detector):
 
     def measure(self, received: Received) -> list[Measured]:
         """The share for every layer that is large enough."""
-        return [_measure(layer) for layer in received.layers if _is_large(layer)]
+        return [_measure(layer, received.pruned > 0) for layer in received.layers if _is_large(layer)]
 
 
 def _is_large(layer: LayerRows) -> bool:
     return layer.rows.shape[0] >= _LEAST_ROWS and layer.rows.shape[1] >= _LEAST_ENTRIES
 
 
-def _measure(layer: LayerRows) -> Measured:
+def _measure(layer: LayerRows, pruned: bool) -> Measured:
     width = layer.rows.shape[1]
-    counts = (layer.rows > 0).sum(1)
+    counts = layer.sizes.positive
     # Rows of one sign are the business of other detectors.
-    mixed = torch.nonzero((counts > 0) & (counts < width)).flatten()
+    judged = (counts > 0) & (counts < width)
+    if pruned:
+        judged &= layer.sizes.weights >= _LEAST_ENTRIES
+    mixed = torch.nonzero(judged).flatten()
     if not len(mixed):
         return Measured("same_balance", 0.0, layer.name)
     common = counts[mixed].mode().values
-    places = torch.nonzero(counts == common).flatten()
+    places = mixed[counts[mixed] == common]
     told = f"{int(common)} of {width} weights positive"
     return Measured("same_balance", len(places) / len(counts), layer.name, tuple(places.tolist()), told)

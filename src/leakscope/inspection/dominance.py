@@ -27,7 +27,8 @@ class GradientDominance(Detector):
     """The largest gradient of one example over the sum of all others, the most of all layers.
 
     `d_snr` is maxᵢ‖gᵢ‖ / Σ_{j≠i}‖gⱼ‖ as published (Garov et al.: Hiding in Plain Sight, SEER, ICLR 2024). In a network
-    that answers all examples but one, honest training makes it large as well. `per_error` first divides each ‖gᵢ‖ by
+    that answers all examples but one, honest training makes it as large as can be: it is shown, and its limit is one
+    that nothing exceeds. `per_error` first divides each ‖gᵢ‖ by
     the error of its example at the output, ‖∂ℓᵢ/∂scores‖: what is left is how unequally the network passes errors on,
     which training keeps within bounds and a fishing server does not. Examples that are answered right have no error to
     divide by: with k of n left, the ratio is multiplied by (k − 1)/(n − 1), which is 1 where all are.

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from leakscope.inspection.detector import Detector
 from leakscope.inspection.finding import Measured
 from leakscope.inspection.received import Received
-from leakscope.networks import run
+from leakscope.inspection.recording import Firing
 
 # Fewer examples tell no rates, and fewer neurons no share.
 LEAST_EXAMPLES = 16
 _LEAST_NEURONS = 16
 # Fires for some example, but for no more than this share of them.
 _RARE = 0.1
-_RECTIFIERS = (
-    functional.relu,
-    functional.relu_,
-    functional.relu6,
-    torch.relu,
-    torch.relu_,
-    Tensor.relu,
-    Tensor.relu_,
-)
 
 
 @dataclass(frozen=True)
@@ -54,49 +40,16 @@ class FiringRates(Detector):
 
     def measure(self, received: Received) -> list[Measured]:
         """Both shares for every rectified layer that has neurons enough."""
-        assert received.model is not None
-        assert received.batch is not None
-        layers = record_firing(received.model, received.batch.inputs)
-        return [one for name, fired in layers for one in _measure(name, fired)] or [Measured("rare", 0.0)]
+        return [one for layer in received.firing for one in _measure(layer)] or [Measured("rare", 0.0)]
 
 
-def record_firing(model: nn.Module, inputs: Tensor) -> list[tuple[str, Tensor]]:
-    """For every rectifier in the order of execution: the layer before it, and where its input is positive, [n, …]."""
-    layers = [name for name, module in model.named_modules() if any(own.ndim > 1 for own in module.parameters(False))]
-    recorder = _Recorder()
-    with torch.no_grad(), recorder:
-        run(model, inputs, layers=layers, before=recorder.enter)
-    return recorder.found
-
-
-def _measure(name: str, fired: Tensor) -> list[Measured]:
-    # A channel of a convolution fires where any of its positions does.
-    rates = (fired if fired.ndim == 2 else fired.flatten(2).any(2)).float().mean(0)
+def _measure(layer: Firing) -> list[Measured]:
+    rates = layer.fired.float().mean(0)
     if len(rates) < _LEAST_NEURONS:
         return []
     rare = torch.nonzero((rates > 0) & (rates <= _RARE)).flatten()
     silent = torch.nonzero(rates == 0).flatten()
-    found = [Measured("silent", len(silent) / len(rates), name, tuple(silent.tolist()))]
-    if fired.ndim == 2:
-        found.append(Measured("rare", len(rare) / len(rates), name, tuple(rare.tolist())))
+    found = [Measured("silent", len(silent) / len(rates), layer.layer, tuple(silent.tolist()))]
+    if not layer.has_places:
+        found.append(Measured("rare", len(rare) / len(rates), layer.layer, tuple(rare.tolist())))
     return found
-
-
-class _Recorder(TorchFunctionMode):
-    """Looks at what rectifiers receive, modules and functions alike."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[str, Tensor]] = []
-        self.last = "input"
-
-    def enter(self, name: str, _received: tuple[Any, ...]) -> None:
-        self.last = name
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if func in _RECTIFIERS and args[0].ndim >= 2:
-            # Before it runs: it may work in place.
-            self.found.append((self.last, args[0].detach() > 0))
-        return func(*args, **(kwargs or {}))

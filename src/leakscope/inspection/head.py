@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from leakscope.inspection.detector import Detector
@@ -37,7 +36,7 @@ class ClassifierHead(Detector):
         head = received.head
         if head is None or len(head.rows) < 3:
             return []
-        lengths = torch.linalg.vector_norm(head.rows, dim=1)
+        lengths = head.lengths
         found = [Measured("row_ratio", _over_median(lengths), head.name, (int(lengths.argmax()),))]
         if head.bias is not None:
             away = (head.bias - head.bias.median()).abs()

@@ -10,7 +10,7 @@ from torch import Tensor
 from leakscope.inspection.detector import Detector
 from leakscope.inspection.finding import Measured
 from leakscope.inspection.layers import LayerRows
-from leakscope.inspection.pairs import LEAST_ENTRIES
+from leakscope.inspection.parallel import LEAST_ENTRIES
 from leakscope.inspection.received import Received
 
 # Fewer biases are in order by chance.
@@ -51,7 +51,7 @@ def _equal_rows(layer: LayerRows) -> list[Measured]:
 def _equal_columns(layer: LayerRows) -> list[Measured]:
     """Of a layer with enough rows: columns as the median one; evenly chosen ones where there are many."""
     count, width = layer.rows.shape
-    if layer.is_convolution or count < LEAST_ENTRIES or not bool(layer.rows.any()):
+    if layer.is_convolution or count < LEAST_ENTRIES or not bool(layer.lengths.any()):
         return []
     places = torch.linspace(0, width - 1, min(width, _MOST_COLUMNS)).long()
     columns = layer.rows[:, places]

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from leakscope.inspection.detector import Detector
 from leakscope.inspection.finding import Measured
+from leakscope.inspection.parallel import LEAST_ENTRIES
 from leakscope.inspection.received import Received
-
-# Shorter rows are parallel by chance.
-LEAST_ENTRIES = 9
 
 
 @dataclass(frozen=True)
@@ -18,7 +16,9 @@ class RowPairs(Detector):
 
     A pair w and αw with α < 0 lets one of the two pass whatever the sign of the input (Wang, Velipasalar, Gursoy: MKOR,
     WACV 2024, Eqs. 10–13 and 20). Training brings single honest rows close to each other, so rows are counted from
-    |cosine| ≥ 0.999 and the largest cosine decides nothing.
+    |cosine| ≥ 0.999 and the largest cosine decides nothing. Where pruning was agreed, a pair counts if at least nine
+    weights are in both rows: rows that it left with one or two are parallel by chance. Without such an agreement every
+    pair counts, for a server loses nothing by rows of few weights.
     """
 
     name = "row-pairs"

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from leakscope.errors import BadInputError, UsageError
 from leakscope.inspection.finding import LARGEST
 from leakscope.inspection.layers import LayerRows, find_rows
-from leakscope.networks import check_weights, run, strip, usual_task
+from leakscope.inspection.recording import Firing, run_recorded
+from leakscope.networks import check_weights, strip, usual_task
 from leakscope.tasks import Classification, Task
 from leakscope.types import Batch, Tensors
 
@@ -52,7 +53,7 @@ class Received:
     @cached_property
     def layers(self) -> tuple[LayerRows, ...]:
         """Every layer of weights as a matrix with one row for each of its outputs."""
-        return find_rows(self.tensors, self.model)
+        return find_rows(self.tensors, self.model, pruned=self.pruned > 0)
 
     @property
     def can_run(self) -> bool:
@@ -67,9 +68,18 @@ class Received:
             return f"at least {least} examples of your own, got {0 if self.batch is None else len(self.batch)}"
         return ""
 
-    @cached_property
+    @property
     def scores(self) -> Tensor:
         """What the network answers to the batch."""
+        return self._answers[0]
+
+    @property
+    def firing(self) -> tuple[Firing, ...]:
+        """Which rectified neurons fire for which examples."""
+        return self._answers[1]
+
+    @cached_property
+    def _answers(self) -> tuple[Tensor, tuple[Firing, ...]]:
         return self._run(self.model)
 
     @cached_property
@@ -80,7 +90,7 @@ class Received:
     @cached_property
     def loss_before(self) -> float:
         """The loss on the batch with the model of the last round."""
-        return self._loss(self._run(self.earlier))
+        return self._loss(self._run(self.earlier)[0])
 
     @cached_property
     def errors(self) -> Tensor:
@@ -91,12 +101,12 @@ class Received:
             (gradient,) = torch.autograd.grad(self.task.loss(scores, self.batch.targets), scores)
         return len(scores) * gradient.flatten(1).norm(dim=1).double()
 
-    def _run(self, model: nn.Module | None) -> Tensor:
+    def _run(self, model: nn.Module | None) -> tuple[Tensor, tuple[Firing, ...]]:
         assert model is not None
         assert self.batch is not None
         try:
-            with torch.no_grad():
-                return self.task.check_output(run(model, self.batch.inputs))
+            output, firing = run_recorded(model, self.batch.inputs)
+            return self.task.check_output(output), firing
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             if isinstance(error, BadInputError):
                 raise
@@ -173,7 +183,8 @@ def tensors_of(model: Model) -> dict[str, Tensor]:
 def check_finite(tensors: Tensors) -> None:
     """Refuse numbers that nothing can be computed with."""
     for name, value in tensors.items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        # A sum with NaN or Inf in it is neither; one that is may also have overflowed.
+        if value.is_floating_point() and not math.isfinite(value.sum()) and not bool(torch.isfinite(value).all()):
             raise BadInputError(
                 f"tensor {name!r} holds NaN or Inf, expected finite weights; ask the server for the model again, and "
                 "do not train on this one"
@@ -199,7 +210,8 @@ def _place(batch: Batch | None, model: nn.Module | None) -> Batch | None:
     like = None if model is None else next((one for one in model.parameters() if one.is_floating_point()), None)
     if batch is None or like is None or not batch.inputs.is_floating_point():
         return batch
-    return batch.to(device=like.device, dtype=like.dtype)
+    same = batch.inputs.device == like.device and batch.inputs.dtype == like.dtype
+    return batch if same else batch.to(device=like.device, dtype=like.dtype)
 
 
 def _usual_task(model: nn.Module | None, batch: Batch | None) -> Task:

@@ -12,8 +12,6 @@ from leakscope.inspection.finding import Measured
 from leakscope.inspection.layers import LayerRows
 from leakscope.inspection.received import Received
 
-# Beside the root mean square of the tensor; of normal numbers 0.08 % are below it.
-_NEGLIGIBLE = 1e-3
 # A row or a column of which so much is negligible leads nowhere.
 _EMPTY = 0.9
 
@@ -35,20 +33,16 @@ class ZeroWeights(Detector):
 
     def measure(self, received: Received) -> list[Measured]:
         """Both shares for every layer; a layer that is zero altogether leads nothing anywhere, and is left out."""
-        return [one for layer in received.layers if bool(layer.rows.any()) for one in _measure(layer, received.pruned)]
+        return [
+            one for layer in received.layers if bool(layer.lengths.any()) for one in _measure(layer, received.pruned)
+        ]
 
 
 def _measure(layer: LayerRows, pruned: float) -> list[Measured]:
-    off = negligible(layer.rows).float()
-    by_row, by_column = off.mean(1), off.mean(0)
+    by_row, by_column = layer.sizes.negligible, layer.sizes.negligible_by_column
     share = float(by_row.mean())
     found = [Measured("share", max(0.0, (share - pruned) / (1 - pruned)), layer.name)]
     return found if pruned else [*found, _empty(layer.name, by_row, by_column)]
-
-
-def negligible(rows: Tensor) -> Tensor:
-    """Which weights are below 1/1000 of the root mean square."""
-    return rows.abs() < _NEGLIGIBLE * rows.square().mean().sqrt()
 
 
 def _empty(name: str, by_row: Tensor, by_column: Tensor) -> Measured:
