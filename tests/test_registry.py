@@ -63,6 +63,8 @@ def test_unknown_names_and_options_suggest_the_nearest():
         (" dlg : steps=5, restarts = 2 ", ("dlg", {"steps": 5, "restarts": 2})),
         ("inverting-gradients:schedule=paper", ("inverting-gradients", {"schedule": "paper"})),
         ("gaussian-noise:sigma=1e-3", ("gaussian-noise", {"sigma": 1e-3})),
+        ("agic:relu_modifier=false,signed=TRUE", ("agic", {"relu_modifier": False, "signed": True})),
+        ("key-lock:activation=none", ("key-lock", {"activation": "none"})),
         ("x:a=True,b=None,c=-1", ("x", {"a": True, "b": None, "c": -1})),
     ],
 )

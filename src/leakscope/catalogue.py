@@ -95,6 +95,9 @@ FOLDER_PREFIX = "folder:"
 _NPZ = ".npz"
 
 
+_TRUTH = {"true": True, "false": False}
+
+
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     """Split `name:a=1,b=x` into its name and options; values are literals, or else strings."""
     name, _, rest = spec.strip().partition(":")
@@ -116,7 +119,10 @@ def split_chain(spec: str) -> list[str]:
 
 
 def parse_literal(text: str) -> Any:
-    """A number, a truth value or a list as Python writes them; anything else is a string."""
+    """A number or a list as Python writes them, a truth value in any case; anything else is a string."""
+    # As a string "false" would count as true.
+    if text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -106,7 +106,7 @@ MUTANTS = (
         "audits/summary.py",
         "difference_interval(base.accuracy, found.accuracy, of_first=base.ci, of_second=found.ci)",
         "difference_interval(found.accuracy, base.accuracy, of_first=found.ci, of_second=base.ci)",
-        ("audits/test_campaign.py",),
+        ("audits/test_summary.py",),
     ),
     Mutant(
         "every cost is told apart from none",

@@ -136,7 +136,7 @@ def _cost(cell: TrainingCellSpec, outcome: CellOutcome, plain: CellOutcome) -> D
         ci=list(found.ci),
         accuracies=found.accuracies,
         accuracy_drop=base.accuracy - found.accuracy,
-        accuracy_drop_ci=None if cell.defence == NONE else _drop_interval(found, base),
+        accuracy_drop_ci=None if cell.defence == NONE else drop_interval(found, base),
         key=cell.key,
         step_time_ratio=outcome.measured.get("step_ratio"),
         step_time_spread=[outcome.measured.get("step_low"), outcome.measured.get("step_high")],
@@ -151,7 +151,8 @@ def _cost(cell: TrainingCellSpec, outcome: CellOutcome, plain: CellOutcome) -> D
     )
 
 
-def _drop_interval(found: TrainingFindings, base: TrainingFindings) -> list[float | None]:
+def drop_interval(found: TrainingFindings, base: TrainingFindings) -> list[float | None]:
+    """The 95 % interval of how much lower `found` is than `base`, a training without a defence."""
     return list(difference_interval(base.accuracy, found.accuracy, of_first=base.ci, of_second=found.ci))
 
 
