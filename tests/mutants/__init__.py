@@ -6,6 +6,7 @@ from mutants import (
     attacks,
     clients,
     compression,
+    fast_route,
     federated,
     flower,
     hardening,
@@ -26,6 +27,7 @@ from mutants.mutant import Mutant as Mutant
 _PARTS = (
     attacks,
     matching,
+    fast_route,
     clients,
     transforms,
     compression,

@@ -56,13 +56,15 @@ class Winograd(WeightedLayer):
         self.rows, self.columns = weight.shape[:2]
         self.grid = grid
         self._scratch = scratch
+        # A key of its own: with the layer itself as key, scratch and layer would keep each other alive.
+        self._place = object()
         self.input, self.output, self.kernel = build_transforms(weight)
         super().__init__(folded)
 
     def prepare(self, weights: Weights, *, reuse: bool = False) -> Weights:
         """G g Gᵀ for every pair of channels: [36·groups, out, in]."""
         flat = require(weights.weight).reshape(-1, 9).t()
-        out = self._scratch.take(self, COUNT, flat.shape[1], like=flat) if reuse else None
+        out = self._scratch.take(self._place, COUNT, flat.shape[1], like=flat) if reuse else None
         points = torch.mm(self.kernel, flat, out=out)
         return Weights(points.view(-1, self.rows, self.columns), weights.bias, weights.shared)
 

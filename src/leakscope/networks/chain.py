@@ -99,13 +99,23 @@ def trace(model: nn.Module, example: Tensor) -> tuple[fx.Graph, dict[fx.Node, An
         if any(hooks):
             raise UnsuitableError(f"layer {name or 'root'!r} carries hooks, which a traced network would not call")
     try:
-        graph = _Tracer().trace(model)
+        graph = _trace_calls(model)
         recorder = fx.Interpreter(model, garbage_collect_values=False, graph=graph)
         with torch.no_grad():
             recorder.run(example)
     except Exception as error:  # whatever the caller's forward raises means the same to us
         raise UnsuitableError(f"the forward pass cannot be traced: {type(error).__name__}: {error}") from error
     return graph, dict(recorder.env)
+
+
+def _trace_calls(model: nn.Module) -> fx.Graph:
+    tracer = _Tracer()
+    try:
+        graph = tracer.trace(model)
+    finally:
+        # Torch's tracer sits in a cycle of references: what it still holds would live until the collector runs.
+        tracer.root, tracer.tensor_attrs, tracer.submodule_paths = nn.Module(), {}, None
+    return graph
 
 
 class _Tracer(fx.Tracer):
