@@ -10,7 +10,7 @@ import torch
 from leakscope.client import share
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
 from leakscope.matching.distances import Cosine, SquaredL2
-from leakscope.matching.engine import distance_of_zero, judge
+from leakscope.matching.judgement import distance_of_zero, judge
 from leakscope.matching.labels import infer_labels
 from leakscope.observation.observe import observe
 from leakscope.registry import get_attack, get_defence

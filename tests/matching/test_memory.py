@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import leakscope as ls
 from leakscope.fastgrad.winograd import Winograd
-from leakscope.matching import objective
+from leakscope.matching import routes
 from leakscope.networks import trace
 from tiny import batch_of, seen_of
 
@@ -44,14 +44,14 @@ def _reconstruct(model: nn.Module) -> None:
 
 
 def test_compiled_networks_die_with_the_run(monkeypatch, no_collector):
-    compile_network, layers = objective.compile_network, []
+    compile_network, layers = routes.compile_network, []
 
     def remember(*args, **kwargs):
         program = compile_network(*args, **kwargs)
         layers.extend((type(one.layer), weakref.ref(one.layer)) for one in program.instructions)
         return program
 
-    monkeypatch.setattr(objective, "compile_network", remember)
+    monkeypatch.setattr(routes, "compile_network", remember)
     _reconstruct(_network())
     assert Winograd in [kind for kind, _ in layers]
     assert [kind.__name__ for kind, layer in layers if layer() is not None] == []

@@ -326,7 +326,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fast route ignores unknown tensors",
-        "matching/objective.py",
+        "matching/routes.py",
         "    if unknown:\n",
         "    if False and unknown:\n",
         _U_FAST,

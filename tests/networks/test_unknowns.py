@@ -9,9 +9,9 @@ from torch import nn
 
 from leakscope.attacks.idlg import idlg
 from leakscope.matching.distances import SquaredL2
-from leakscope.matching.objective import choose_route
 from leakscope.matching.problem import PlainRoute
 from leakscope.matching.replays import OneGradient
+from leakscope.matching.routes import choose_route
 from leakscope.metrics import score
 from leakscope.networks import UnknownTensors, start_unknowns, take_examples
 from leakscope.observation.observe import observe

@@ -12,9 +12,9 @@ from leakscope.defences.clip import clip
 from leakscope.errors import BadInputError, UnsuitableError
 from leakscope.matching.distances import SquaredL2
 from leakscope.matching.labels import infer_labels
-from leakscope.matching.objective import choose_route
 from leakscope.matching.problem import PlainRoute
 from leakscope.matching.replays import AsKnown
+from leakscope.matching.routes import choose_route
 from leakscope.observation import observe
 from leakscope.registry import get_attack
 from leakscope.types import Batch, LocalTraining, SharedUpdate, Status

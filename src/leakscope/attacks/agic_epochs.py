@@ -14,8 +14,9 @@ from leakscope.attack import Watch
 from leakscope.errors import BadInputError, UsageError
 from leakscope.matching.candidates import Variables
 from leakscope.matching.candidates.pixels import stack_groups
-from leakscope.matching.engine import Outcome, best_group, distance_of_zero, judge, run
+from leakscope.matching.engine import Outcome, run
 from leakscope.matching.gradient_matching import GradientMatching
+from leakscope.matching.judgement import best_group, distance_of_zero, judge
 from leakscope.matching.problem import Part, Problem, plain_distance
 from leakscope.types import JointExamples, Observation, Reconstruction
 
@@ -110,7 +111,7 @@ class JointAttack:
         problem = self.problem(rounds, members)
         problem = replace(problem, optimiser=problem.optimiser.seeded(random.child_seed(seed, "joint", "optimiser")))
         labels = join_labels(alone, members).expand(self.attack.restarts, -1)
-        outcome = run(problem, self._start(problem, labels.shape[1], seed), labels, watch=watch)
+        outcome = run(problem, self._start(problem, labels.shape[1], seed), labels, watch=watch, seed=seed)
         return EpochsReconstruction(_choose(outcome, alone), members, alone)
 
     def reconstruct_latest(self, rounds: Rounds, *, seed: int, watch: Watch | None = None) -> Reconstruction:

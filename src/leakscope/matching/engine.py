@@ -1,40 +1,23 @@
-"""The loop: evaluate, keep the best iterate with its own loss, stop early; then judge what was found.
+"""The loop: evaluate, keep the best iterate with its own loss, stop early.
 
-Groups are victims × restarts of the same global model, moved in lockstep. A run is judged because an attack that failed
-for a reason of its own shows no protection.
+Groups are victims × restarts of the same global model, moved in lockstep.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from leakscope.attack import Watch
-from leakscope.errors import UnsuitableError
 from leakscope.matching.candidates import Variables
 from leakscope.matching.candidates.pixels import unknowns_of
-from leakscope.matching.distances import Distance
-from leakscope.matching.distances.distance import Grouped
-from leakscope.matching.labels.last_layer import last_layer, likeliest
+from leakscope.matching.checked_run import RouteRefused
 from leakscope.matching.objective import Objective
 from leakscope.matching.optimisers import State
 from leakscope.matching.problem import Keep, Problem, Stop, plain_distance
-from leakscope.types import Observation, Reconstruction, Status
-
-# A run on an update that contradicts what is assumed of it is believed where it explains the update this well.
-_EXPLAINED = 0.1
-# Evaluations; an optimiser that gives up earlier has hardly left its start.
-_A_FEW = 20
-_ENDINGS = {
-    Status.DIVERGED: ("the distance did not end below where it began: no evidence",),
-    Status.NAN: ("no finite distance was ever reached: no evidence",),
-}
-# A share of the largest entry; rounding and a little noise stay below.
-_NOTICEABLE = 0.02
+from leakscope.types import Status
 
 
 @dataclass(frozen=True)
@@ -47,7 +30,8 @@ class Outcome:
         distance: Σ γ D at them, by plain differentiation, [groups].
         history: distances along the run, [evaluations, groups].
         status: how every group ended.
-        evaluations: gradients of the matching distance, or distances, that were computed.
+        evaluations: gradients of the matching distance, or distances, that the search computed; the checks of its
+            route are not among them, `routes` tells how many there were.
         routes: how every part was differentiated, and why.
         notes: what the candidate has to tell of every group.
         variables: what was optimised, [groups, …], at the returned iterates.
@@ -66,27 +50,59 @@ class Outcome:
     originals: Tensor | None = None
 
 
-def run(problem: Problem, start: Variables, labels: Tensor | None, *, watch: Watch | None = None) -> Outcome:
-    """Optimise all groups from `start`; `labels` [groups, examples] are fixed, or None when soft."""
-    first = problem.first
-    objective = Objective(problem, labels, groups=_groups(start))
+def run(
+    problem: Problem, start: Variables, labels: Tensor | None, *, watch: Watch | None = None, seed: int = 0
+) -> Outcome:
+    """Optimise all groups from `start`; `labels` [groups, examples] are fixed, or None when soft.
+
+    `seed` draws the evaluations at which a fast route is checked. Where it fails one, the run goes on from the last
+    good check by a route that is slower and more exact; what was spent on the other is counted.
+    """
+    objective = Objective(problem, labels, groups=_groups(start), seed=seed)
+    shown = 0
+    while True:
+        progress = _Progress(watch, shown)
+        try:
+            best = _optimise(objective, start, progress)
+            objective.check_end(best.variables)
+            return _finish(objective, best, torch.stack(progress.trace))
+        except RouteRefused as refusal:
+            objective.checked.begin_again()
+            refusal.guard.fall_back(refusal.place, objective.checked.start_groups(), when=refusal.when)
+            shown = max(shown, len(progress.trace))
+
+
+@dataclass
+class _Progress:
+    """Distances along a run; a watcher hears of every step once, also where the run begins again."""
+
+    watch: Watch | None
+    shown: int
+    trace: list[Tensor] = field(default_factory=list)
+
+    def add(self, problem: Problem, state: State) -> None:
+        self.trace.append(state.evaluation.distance)
+        if self.watch is not None and len(self.trace) > self.shown:
+            images = problem.candidate.decode(problem.first, state.variables)
+            self.watch(state.step, images, state.evaluation.distance)
+
+
+def _optimise(objective: Objective, start: Variables, progress: _Progress) -> _Best:
+    problem = objective.problem
     best: _Best | None = None
-    trace: list[Tensor] = []
     lows: list[Tensor] = []
     with torch.no_grad():
         states = problem.optimiser.states(
-            objective, start, steps=problem.steps, project=lambda v: problem.candidate.project(first, v)
+            objective, start, steps=problem.steps, project=lambda v: problem.candidate.project(problem.first, v)
         )
         for state in states:
             best = _Best.begin(state) if best is None else best.advance(state, problem.keep)
-            trace.append(state.evaluation.distance)
             lows.append(best.distance)
-            if watch is not None:
-                watch(state.step, problem.candidate.decode(first, state.variables), state.evaluation.distance)
+            progress.add(problem, state)
             if _is_finished(problem.stop, lows, state):
                 break
     assert best is not None
-    return _finish(objective, best, torch.stack(trace))
+    return best
 
 
 @dataclass(frozen=True)
@@ -165,92 +181,3 @@ def _finish(objective: Objective, best: _Best, history: Tensor) -> Outcome:
 
 def _groups(variables: Variables) -> int:
     return len(next(iter(variables.values())))
-
-
-@dataclass(frozen=True)
-class Found:
-    """A reconstruction and the variables of the group it was decoded from, without a group axis."""
-
-    reconstruction: Reconstruction
-    variables: Variables
-
-    def ending(self, status: Status, *remarks: str) -> Found:
-        """The same with this status and more notes."""
-        notes = (*self.reconstruction.notes, *remarks)
-        return replace(self, reconstruction=replace(self.reconstruction, status=status, notes=notes))
-
-
-def better_of(first: Found, second: Found) -> Found:
-    """The attempt that is evidence, or has the lower distance; evaluations of both are counted."""
-    chosen = min(first, second, key=_rank)
-    spent = first.reconstruction.evaluations + second.reconstruction.evaluations
-    return replace(chosen, reconstruction=replace(chosen.reconstruction, evaluations=spent))
-
-
-def _rank(found: Found) -> tuple[bool, float]:
-    loss = found.reconstruction.loss
-    return found.reconstruction.status is not Status.OK, loss if loss == loss else math.inf
-
-
-def distance_of_zero(distance: Distance, target: Grouped) -> float:
-    """The distance between one observed update and an update of zeros."""
-    return float(distance.value({name: torch.zeros_like(value) for name, value in target.items()}, target)[0])
-
-
-def best_group(outcome: Outcome, groups: Sequence[int], said: tuple[str, ...]) -> Found:
-    """The best of one victim's groups, by observables only: evidence first, then the lowest distance."""
-    distances = outcome.distance.nan_to_num(torch.inf, torch.inf, torch.inf)
-    chosen = min(groups, key=lambda group: (outcome.status[group] is not Status.OK, float(distances[group])))
-    targets = outcome.targets[chosen]
-    soft = targets if targets.is_floating_point() else None
-    variables = {name: value[chosen].clone() for name, value in outcome.variables.items()}
-    found = Reconstruction(
-        inputs=outcome.images[chosen].clone(),
-        targets=likeliest(targets) if soft is not None else targets.clone(),
-        loss=float(outcome.distance[chosen]),
-        status=outcome.status[chosen] if bool(torch.isfinite(outcome.distance[chosen])) else Status.NAN,
-        history=tuple(outcome.history[:, chosen].tolist()),
-        target_probabilities=soft,
-        evaluations=outcome.evaluations,
-        notes=(*said, *outcome.routes, *outcome.notes[chosen]),
-        originals=None if outcome.originals is None else outcome.originals[chosen].detach().clone(),
-        unknowns=unknowns_of(variables),
-    )
-    return Found(found, variables)
-
-
-def judge(seen: Observation, found: Reconstruction, *, assumed: int, nothing: float) -> tuple[Status, tuple[str, ...]]:
-    """The status of a run, and the notes that explain it.
-
-    `assumed` is the number of examples the run rebuilt, `nothing` the distance at an update of zeros.
-    """
-    contradictions = (*seen.contradictions, *_contradict_count(seen, assumed))
-    added = tuple(one for one in contradictions if one not in seen.notes)
-    if found.status is not Status.OK:
-        return found.status, (*added, *_ENDINGS.get(found.status, ()))
-    if found.loss >= nothing and len(found.history) < _A_FEW:
-        # A long run that ends there may have been stopped by a defence; a short one never began.
-        reason = f"stopped after {len(found.history)} evaluations, no closer than an update of zeros: no evidence"
-        return Status.DIVERGED, (*added, reason)
-    if contradictions and found.loss > _EXPLAINED * found.history[0]:
-        reason = "does not explain an update that contradicts what was declared or assumed of it: no evidence"
-        return Status.UNEXPLAINED, (*added, reason)
-    return Status.OK, added
-
-
-def _contradict_count(seen: Observation, assumed: int) -> tuple[str, ...]:
-    """A note where the number of examples is only assumed, and the update shows labels of more."""
-    if seen.num_examples is not None:
-        return ()
-    try:
-        _weight, bias = last_layer(seen)
-    except UnsuitableError:
-        return ()
-    # Sums over a weight's rows take the bias's place only where no feature is negative: not certain enough here.
-    least = 0 if bias is None else int((bias < -_NOTICEABLE * bias.abs().max()).sum())
-    if least <= assumed:
-        return ()
-    return (
-        f"rebuilt {assumed}, but the last layer's gradient shows labels of at least {least} examples, or noise; "
-        "use an attack that rebuilds several, or a scenario that grants the number",
-    )

@@ -16,7 +16,8 @@ from leakscope.errors import UsageError
 from leakscope.explanation import MatchedPart
 from leakscope.matching.candidates import Variables
 from leakscope.matching.candidates.pixels import stack_groups, start_unknown_variables
-from leakscope.matching.engine import Found, Outcome, best_group, better_of, judge, run
+from leakscope.matching.engine import Outcome, run
+from leakscope.matching.judgement import Found, best_group, better_of, judge
 from leakscope.matching.labels.rules import count_examples, resolve_all
 from leakscope.matching.problem import (
     Keep,
@@ -180,7 +181,7 @@ class GradientMatching(Attack):
             for restart in range(self.restarts)
         ]
         begin = recipe.candidate.project(seen[0], stack_groups(starts))
-        return run(replace(problem, optimiser=fitted), begin, labels, watch=watch)
+        return run(replace(problem, optimiser=fitted), begin, labels, watch=watch, seed=drawing)
 
     def _problem(self, seen: Sequence[Observation]) -> Problem:
         """What is minimised for these victims, of all rounds that are matched together."""

@@ -1,47 +1,63 @@
 """The objective of a problem as an optimiser sees it: distances of all parts and penalties, with gradients.
 
-The structured route needs no second-order graph and is faster than the plain one, but covers only networks it can take
-apart; it is compared with the plain route on the first step and dropped, with a note, where they disagree.
+Every part picks its route at the first call. Some of the later calls, and the end of a run, check it; a check that
+fails raises `RouteRefused`, and the run goes on from the last evaluation that was found good (`CheckedRun`).
 """
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
-from leakscope.fastgrad import Program, Unsupported, compile_network
 from leakscope.matching.candidates import Variables
 from leakscope.matching.candidates.pixels import UNKNOWN, is_fixed, unknowns_of
-from leakscope.matching.distances import Distance
+from leakscope.matching.checked_run import CheckedRun, RouteRefused
 from leakscope.matching.distances.distance import Grouped
 from leakscope.matching.optimisers import Evaluation
 from leakscope.matching.penalties import Trial
-from leakscope.matching.problem import Match, Part, PlainRoute, Problem, select_group
+from leakscope.matching.problem import Match, Part, Problem
 from leakscope.matching.replays import Replay
-from leakscope.types import Observation
-
-# A wrong layer rule is off by far more; float32 differences are off by less.
-AGREEMENT_COSINE = 0.999
-AGREEMENT_DISTANCE = 1e-3
+from leakscope.matching.routes import Guard
+from leakscope.matching.trust import Place
 
 
 class Objective:
-    """Σ_k γ_k D_k plus penalties; every part picks its route at the first call."""
+    """Σ_k γ_k D_k plus penalties."""
 
-    def __init__(self, problem: Problem, labels: Tensor | None, *, groups: int) -> None:
+    def __init__(self, problem: Problem, labels: Tensor | None, *, groups: int, seed: int = 0) -> None:
         self.problem, self.labels = problem, labels
         self.goals = [group_target(part, problem.replay, groups=groups) for part in problem.parts]
-        self.routes: list[Route] = []
-        self.notes: list[str] = []
-        self.calls = 0
+        self.guards = [Guard(part.seen[0], problem.replay, part.distance, seed=seed) for part in problem.parts]
+        self.checked = CheckedRun(problem.steps, groups, seed)
         self.evaluations = 0
+        self._chosen = False
+
+    @property
+    def notes(self) -> list[str]:
+        """How every part was differentiated, and why."""
+        return [guard.note for guard in self.guards] if self._chosen else []
 
     def __call__(self, variables: Variables) -> Evaluation:
         """Distance per group, and the gradient of the whole objective by variable."""
+        known = self.checked.recall(Evaluation)
+        if known is not None:
+            return known
+        found = self._evaluate(variables)
+        self.evaluations += len(self.problem.parts)
+        return self.checked.keep(found, worth=any(guard.is_fast for guard in self.guards))
+
+    def check_end(self, variables: Variables) -> None:
+        """Check the routes at the iterate that a run returns; raises `RouteRefused`."""
+        if not self.checked.used_gradients:
+            return
+        with torch.no_grad():
+            images = self.problem.candidate.decode(self.problem.first, variables)
+            targets = self.problem.targets(variables, self.labels)
+        for place, guard in zip(self._places(images, targets), self.guards, strict=True):
+            if not guard.check(place, self.checked.end_groups()):
+                raise RouteRefused(guard, place, "at the end")
+
+    def _evaluate(self, variables: Variables) -> Evaluation:
         leaves = {name: value.detach().requires_grad_(not is_fixed(name)) for name, value in variables.items()}
         with torch.enable_grad():
             images = self.problem.candidate.decode(self.problem.first, leaves)
@@ -54,12 +70,13 @@ class Objective:
         gradient = pull_back(outputs, leaves, cotangents, keep=bool(self.problem.penalties))
         gradient |= {UNKNOWN + name: value for name, value in match.given.items() if UNKNOWN + name in leaves}
         gradient = self._add_penalties(self._trial(leaves, images, targets), gradient)
-        self.calls += 1
-        self.evaluations += len(self.problem.parts)
         return Evaluation(match.distance, gradient)
 
     def measure(self, variables: Variables) -> Tensor:
         """The distances alone: what a search without gradients needs."""
+        known = self.checked.recall(Tensor)
+        if known is not None:
+            return known
         with torch.no_grad():
             images = self.problem.candidate.decode(self.problem.first, variables)
             targets = self.problem.targets(variables, self.labels)
@@ -70,41 +87,56 @@ class Objective:
             targets = targets if self.labels is None else widen(targets, groups)
         given = unknowns_of(variables)
         self._choose_routes(images, targets, given)
-        self.calls += 1
         # Groups of one victim are candidates of one search: each is an evaluation of its own.
         self.evaluations += len(self.problem.parts) * max(1, groups // self.problem.victims)
         each = [
-            part.weight * route.measure(part.take(images), part.take(targets), goal, given)
-            for part, route, goal in zip(self.problem.parts, self.routes, goals, strict=True)
+            part.weight * guard.route.measure(part.take(images), part.take(targets), goal, given)
+            for part, guard, goal in zip(self.problem.parts, self.guards, goals, strict=True)
         ]
-        return each[0] if len(each) == 1 else torch.stack(each).sum(0)
+        total = each[0] if len(each) == 1 else torch.stack(each).sum(0)
+        return self.checked.keep(total, worth=any(guard.is_fast for guard in self.guards))
 
     def _match(self, images: Tensor, targets: Tensor, given: Variables) -> Match:
         self._choose_routes(images, targets, given)
         parts = self.problem.parts
         each = [
-            route(part.take(images), part.take(targets), goal, given)
-            for part, route, goal in zip(parts, self.routes, self.goals, strict=True)
+            guard.route(part.take(images), part.take(targets), goal, given)
+            for part, guard, goal in zip(parts, self.guards, self.goals, strict=True)
         ]
+        if self.checked.is_due():
+            self._check(images, targets, each)
         if len(parts) == 1 and parts[0].members is None and parts[0].weight == 1:
             return each[0]
         return sum_matches(parts, each, images=images, targets=targets)
 
-    def _choose_routes(self, images: Tensor, targets: Tensor, given: Variables) -> None:
-        if self.routes:
-            return
-        for part, goal in zip(self.problem.parts, self.goals, strict=True):
-            route, note = choose_route(
-                part.seen[0],
-                self.problem.replay,
-                part.distance,
-                images=part.take(images.detach()),
-                targets=part.take(targets.detach()),
-                target=goal,
-                unknown=bool(given),
+    def _check(self, images: Tensor, targets: Tensor, each: list[Match]) -> None:
+        places = self._places(images, targets)
+        for place, guard, found in zip(places, self.guards, each, strict=True):
+            if not guard.check(place, self.checked.groups_between(), found=found):
+                raise RouteRefused(guard, place, f"at evaluation {self.checked.calls + 1}")
+        self.checked.approve()
+
+    def _places(self, images: Tensor, targets: Tensor) -> list[Place]:
+        # A population may have more groups than the run was started with: those of the run are compared.
+        own = min(len(images), len(next(iter(self.goals[0].values()))))
+        return [
+            Place(
+                part.take(images[:own].detach()),
+                part.take(targets[:own].detach()),
+                {name: value[:own] for name, value in goal.items()},
             )
-            self.routes.append(route)
-            self.notes.append(note)
+            for part, goal in zip(self.problem.parts, self.goals, strict=True)
+        ]
+
+    def _choose_routes(self, images: Tensor, targets: Tensor, given: Variables) -> None:
+        if self._chosen:
+            return
+        self._chosen = True
+        for place, guard in zip(self._places(images, targets), self.guards, strict=True):
+            if given:
+                guard.stay_plain("unknown tensors of the network are searched for, too")
+            else:
+                guard.choose(place, self.checked.start_groups())
 
     def _trial(self, leaves: Variables, images: Tensor, targets: Tensor) -> Trial:
         return Trial(
@@ -115,7 +147,7 @@ class Objective:
             seen=tuple(self.problem.parts[0].seen),
             restarts=len(images) // self.problem.victims,
             variables=leaves,
-            step=self.calls,
+            step=self.checked.calls,
             steps=self.problem.steps,
         )
 
@@ -180,83 +212,3 @@ def _length(gradient: Variables) -> Tensor:
     """Norm per group: of the images' coordinates where there are any, else of all variables."""
     chosen = [gradient["inputs"]] if "inputs" in gradient else list(gradient.values())
     return torch.linalg.vector_norm(torch.cat([value.flatten(1) for value in chosen], dim=1), dim=1)
-
-
-class Route(Protocol):
-    """(images [groups, n, …], targets) → Match."""
-
-    def __call__(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Match:
-        """Evaluate all groups at `images`, `targets` and unknown tensors `given` against the observed `target`."""
-        ...
-
-    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
-        """The distances alone, at a fraction of the cost."""
-        ...
-
-
-@dataclass(frozen=True)
-class StructuredRoute:
-    """Layer rules instead of a second-order graph; all groups in one pass."""
-
-    network: Program
-    distance: Distance
-
-    def __call__(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Match:
-        """Evaluate all groups together; a network with unknown tensors takes the plain route."""
-        with torch.no_grad():
-            first = self.network.gradients(images, targets)
-            value, direction = self.distance.value_and_cotangent(first.gradients, target)
-            pulled = self.network.pullback(first, direction)
-        return Match(value, *pulled)
-
-    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
-        """One pass for all groups, without the pullback."""
-        with torch.no_grad():
-            return self.distance.value(self.network.gradients(images, targets).gradients, target)
-
-
-def choose_route(
-    seen: Observation,
-    replay: Replay,
-    distance: Distance,
-    *,
-    images: Tensor,
-    targets: Tensor,
-    target: Grouped,
-    unknown: bool = False,
-) -> tuple[Route, str]:
-    """The fastest route that agrees with plain double backward at the first example; and why."""
-    plain = PlainRoute(seen, replay, distance)
-    if replay.local(seen) is not None:
-        return plain, "plain double backward: local steps are simulated"
-    if unknown:
-        return plain, "plain double backward: unknown tensors of the network are searched for, too"
-    # Compiling runs the network, which in training mode would move its running statistics.
-    live = any(module.training for module in seen.model.modules())
-    model = copy.deepcopy(seen.model) if live else seen.model
-    # One example of one group proves the layer rules at the least memory.
-    sample, labels = images[:1, :1], targets[:1, :1]
-    goal = select_group(target, 0)
-    reference: Match | None = None
-    for mode in ("differences", "tangents"):
-        try:
-            network = compile_network(model, loss=seen.loss, example=images[0], mode=mode)
-        except Unsupported as reason:
-            return plain, f"plain double backward: {reason}"
-        outside = [name for name in target if name not in network.names]
-        if outside:
-            return plain, f"plain double backward: no layer uses parameter {outside[0]}"
-        route = StructuredRoute(network, distance)
-        reference = plain(sample, labels, goal) if reference is None else reference
-        if _agree(route(sample, labels, goal), reference):
-            return route, f"structured, {mode}: agrees with double backward on the first step"
-    return plain, "plain double backward: the structured route disagreed with it on the first step"
-
-
-def _agree(found: Match, reference: Match) -> bool:
-    gap = (found.distance - reference.distance).abs() / reference.distance.abs().clamp_min(1e-12)
-    left, right = found.images.flatten().double(), reference.images.flatten().double()
-    cosine = torch.dot(left, right) / (left.norm() * right.norm()).clamp_min(1e-300)
-    length = left.norm() / right.norm().clamp_min(1e-300)
-    close = bool((gap < AGREEMENT_DISTANCE).all()) and float(cosine) > AGREEMENT_COSINE
-    return close and abs(float(length) - 1) < 0.02

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from leakscope.matching.engine import distance_of_zero
+from leakscope.matching.judgement import distance_of_zero
 from leakscope.matching.problem import Part
 from leakscope.matching.replays import Replay
 from leakscope.types import Observation

@@ -1,0 +1,184 @@
+"""How the matching distance of one part is differentiated: by layer rules where they can be trusted, else plainly.
+
+The structured route needs no second-order graph and is faster than the plain one, but covers only networks it can take
+apart. It is compared with the plain route at the start, at the end and at a few steps between (`trust`). Where they
+disagree the next of differences, exact tangents and plain double backward takes its place.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from leakscope.fastgrad import Program, Unsupported, compile_network
+from leakscope.fastgrad.compile import Mode
+from leakscope.matching.distances import Distance
+from leakscope.matching.distances.distance import Grouped
+from leakscope.matching.problem import Match, PlainRoute
+from leakscope.matching.replays import Replay
+from leakscope.matching.trust import LATER_ERROR, START_ERROR, Place, Referee
+from leakscope.networks import norm_layers
+from leakscope.types import Observation
+
+MODES: tuple[Mode, ...] = ("differences", "tangents")
+
+
+class Route(Protocol):
+    """(images [groups, n, …], targets) → Match."""
+
+    def __call__(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Match:
+        """Evaluate all groups at `images`, `targets` and unknown tensors `given` against the observed `target`."""
+        ...
+
+    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
+        """The distances alone, at a fraction of the cost."""
+        ...
+
+
+@dataclass(frozen=True)
+class StructuredRoute:
+    """Layer rules instead of a second-order graph; all groups in one pass."""
+
+    network: Program
+    distance: Distance
+    mode: Mode = "differences"
+
+    def __call__(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Match:
+        """Evaluate all groups together; a network with unknown tensors takes the plain route."""
+        with torch.no_grad():
+            first = self.network.gradients(images, targets)
+            value, direction = self.distance.value_and_cotangent(first.gradients, target)
+            pulled = self.network.pullback(first, direction)
+        return Match(value, *pulled)
+
+    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
+        """One pass for all groups, without the pullback."""
+        with torch.no_grad():
+            return self.distance.value(self.network.gradients(images, targets).gradients, target)
+
+
+class Guard:
+    """The route of one part, and what its checks found.
+
+    Attributes:
+        route: what to evaluate with.
+        notes: which route is taken and why; where one was given up, that too.
+    """
+
+    def __init__(self, seen: Observation, replay: Replay, distance: Distance, *, seed: int = 0) -> None:
+        self._seen, self._replay = seen, replay
+        self._plain = PlainRoute(seen, replay, distance)
+        self._referee = Referee(self._plain, _mixes_examples(seen.model), seed)
+        self.route: Route = self._plain
+        self._reason = ""
+        self._given_up: list[str] = []
+        self._errors: list[float] = []
+        self._ties = False
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether there is anything to check."""
+        return isinstance(self.route, StructuredRoute)
+
+    @property
+    def note(self) -> str:
+        """The route, why it was taken, and how well it was found to agree."""
+        if not isinstance(self.route, StructuredRoute):
+            return "; ".join([f"plain double backward: {self._reason}", *self._given_up])
+        checks = f"within {max(self._errors):.0e} of double backward in {_count(len(self._errors))}"
+        ties = ["ties between equal pixels were broken by noise for it"] if self._ties else []
+        return "; ".join([f"structured, {self.route.mode}: {checks}", *ties, *self._given_up])
+
+    def choose(self, place: Place, groups: Sequence[int], *, modes: Sequence[Mode] = MODES) -> None:
+        """Take the fastest route that agrees with double backward at `place`."""
+        self._errors, self._ties = [], False
+        self.route, self._reason = self._plain, self._refuse()
+        for mode in () if self._reason else modes:
+            try:
+                network = self._compile(place, mode)
+            except Unsupported as reason:
+                self._reason = str(reason)
+                return
+            self.route = StructuredRoute(network, self._plain.distance, mode)
+            if self.check(place, groups, limit=START_ERROR):
+                return
+            self.route, self._reason = self._plain, "the structured route disagreed with it"
+            self._errors, self._ties = [], False
+
+    def check(
+        self, place: Place, groups: Sequence[int], *, limit: float = LATER_ERROR, found: Match | None = None
+    ) -> bool:
+        """Whether the route agrees with double backward there, in these groups.
+
+        `found` is what the route gave for all groups at `place`, where that is known.
+        """
+        if not self.is_fast:
+            return True
+        sampled = self._referee.sample(place)
+        result = found if found is not None and sampled is place else sampled.evaluate(self.route)
+        for group in [one for one in groups if one < place.groups]:
+            verdict = self._referee.compare(self.route, sampled, group, limit=limit, found=result)
+            if not verdict.agrees:
+                return False
+            self._errors.append(verdict.error)
+            self._ties |= verdict.ties
+        return True
+
+    def fall_back(self, place: Place, groups: Sequence[int], *, when: str) -> None:
+        """Give the route up for the next one."""
+        assert isinstance(self.route, StructuredRoute)  # only a fast route is ever refused
+        mode = self.route.mode
+        self._given_up.append(f"structured, {mode}, was given up {when}, where it disagreed with double backward")
+        self.choose(place, groups, modes=MODES[MODES.index(mode) + 1 :])
+        self._reason = self._reason or "no faster route is left"
+
+    def _refuse(self) -> str:
+        """Why no layer rules can be used, before anything is compiled; empty where they may."""
+        return "local steps are simulated" if self._replay.local(self._seen) is not None else ""
+
+    def _compile(self, place: Place, mode: Mode) -> Program:
+        # Compiling runs the network, which in training mode would move its running statistics.
+        live = any(module.training for module in self._seen.model.modules())
+        model = copy.deepcopy(self._seen.model) if live else self._seen.model
+        network = compile_network(model, loss=self._seen.loss, example=place.images[0], mode=mode)
+        outside = [name for name in place.target if name not in network.names]
+        if outside:
+            raise Unsupported(f"no layer uses parameter {outside[0]}")
+        return network
+
+    def stay_plain(self, reason: str) -> None:
+        """Take the plain route."""
+        self.route, self._reason = self._plain, reason
+
+
+def choose_route(
+    seen: Observation,
+    replay: Replay,
+    distance: Distance,
+    *,
+    images: Tensor,
+    targets: Tensor,
+    target: Grouped,
+    unknown: bool = False,
+) -> tuple[Route, str]:
+    """The fastest route that agrees with plain double backward in every group here; and why."""
+    guard, place = Guard(seen, replay, distance), Place(images, targets, target)
+    if unknown:
+        guard.stay_plain("unknown tensors of the network are searched for, too")
+    else:
+        guard.choose(place, range(place.groups))
+    return guard.route, guard.note
+
+
+def _mixes_examples(model: nn.Module) -> bool:
+    """Whether batch normalisation makes every output depend on every example."""
+    return any(layer.training or layer.running_mean is None for layer in norm_layers(model).values())
+
+
+def _count(checks: int) -> str:
+    return "one check" if checks == 1 else f"{checks} checks"

@@ -1,0 +1,233 @@
+"""A fast route is believed only where it agrees with double backward: at the start, between, at the end, everywhere."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from leakscope.matching import routes
+from leakscope.matching.candidates import Pixels
+from leakscope.matching.checked_run import CheckedRun
+from leakscope.matching.distances import Cosine, SquaredL2
+from leakscope.matching.engine import run
+from leakscope.matching.optimisers import Adam, Evaluation
+from leakscope.matching.problem import Match, Part, PlainRoute, Problem
+from leakscope.matching.replays import OneGradient
+from leakscope.matching.routes import Guard, StructuredRoute, choose_route
+from leakscope.matching.trust import DISTANCE_GAP, START_ERROR, Place, Referee, measure_gap
+from leakscope.rng import generator, normal_like, uniform
+from leakscope.types import Observation
+from tiny import batch_of, dense, seen_of
+
+PULLBACKS = ("images", "targets")
+
+
+class Wrong:
+    """A program whose pullback is off by a share of its length, at right angles, once it was called often enough."""
+
+    def __init__(self, inner, *, after=0, share=0.02, what="images", group=None):
+        self.inner, self.names, self.calls = inner, inner.names, 0
+        self.after, self.share, self.what, self.group = after, share, what, group
+
+    def gradients(self, images, targets):
+        return self.inner.gradients(images, targets)
+
+    def pullback(self, first, direction):
+        self.calls += 1
+        found = dict(zip(PULLBACKS, self.inner.pullback(first, direction), strict=True))
+        if self.calls > self.after:
+            found[self.what] = self._turn(found[self.what])
+        return found["images"], found["targets"]
+
+    def _turn(self, value):
+        noise = normal_like(value, generator(9))
+        noise = noise - value * (noise * value).sum() / value.square().sum()
+        turned = value + self.share * value.norm() / noise.norm() * noise
+        if self.group is None:
+            return turned
+        rows = torch.arange(len(value)).reshape(-1, *[1] * (value.ndim - 1))
+        return torch.where(rows == self.group, turned, value)
+
+
+@pytest.fixture
+def spoil(monkeypatch):
+    """Make compiled networks of the given modes wrong."""
+
+    def install(*modes, **options):
+        compile_network = routes.compile_network
+
+        def compile_wrongly(*args, mode, **kwargs):
+            program = compile_network(*args, mode=mode, **kwargs)
+            return Wrong(program, **options) if mode in modes else program
+
+        monkeypatch.setattr(routes, "compile_network", compile_wrongly)
+
+    return install
+
+
+def place_of(seen: Observation, *, groups: int = 1, soft: bool = False) -> Place:
+    images = uniform((groups, 2, *seen.input_shape), generator(5), like=torch.empty(0, dtype=seen.dtype))
+    targets = torch.tensor([1, 3]).expand(groups, -1)
+    if soft:
+        targets = uniform((groups, 2, 4), generator(6), like=images).softmax(-1)
+    goal = OneGradient().target(seen)
+    return Place(images, targets, {name: value.expand(groups, *value.shape) for name, value in goal.items()})
+
+
+def chosen(place: Place, seen: Observation):
+    where = {"images": place.images, "targets": place.targets, "target": place.target}
+    return choose_route(seen, OneGradient(), SquaredL2(), **where)
+
+
+@pytest.fixture
+def seen() -> Observation:
+    return seen_of(dense(), batch_of([1, 3]))
+
+
+def test_an_error_of_one_percent_is_refused_and_tangents_take_over(seen, spoil):
+    spoil("differences", share=0.01)
+    route, note = chosen(place_of(seen), seen)
+    assert isinstance(route, StructuredRoute)
+    assert note.startswith("structured, tangents: within")
+
+
+@pytest.mark.parametrize("what", PULLBACKS)
+def test_images_and_soft_targets_are_both_compared(seen, spoil, what):
+    spoil("differences", "tangents", what=what)
+    route, note = chosen(place_of(seen, soft=True), seen)
+    assert isinstance(route, PlainRoute)
+    assert "disagreed" in note
+
+
+def test_every_group_is_compared(seen, spoil):
+    spoil("differences", "tangents", group=2)
+    assert isinstance(chosen(place_of(seen, groups=3), seen)[0], PlainRoute)
+
+
+@pytest.mark.parametrize(
+    ("distance", "image", "agrees"),
+    [
+        (1.0, [3.0, 4.0], True),
+        (1.0, [3.008, 4.006], True),
+        (1.0, [3.024, 3.982], False),
+        (1.0, [3.03, 4.04], False),
+        (1 + 2 * DISTANCE_GAP, [3.0, 4.0], False),
+        (1.0, [float("nan"), 4.0], False),
+    ],
+)
+def test_the_gap_is_a_relative_error(distance, image, agrees):
+    reference = Match(torch.tensor([1.0]), torch.tensor([[3.0, 4.0]]), None)
+    gap = measure_gap(Match(torch.tensor([distance]), torch.tensor([image]), None), reference)
+    assert gap.within(START_ERROR) is agrees
+
+
+def problem_of(seen: Observation, steps: int) -> Problem:
+    return Problem((Part([seen], SquaredL2()),), Pixels(), OneGradient(), (), Adam(lr=0.05), steps)
+
+
+def run_of(seen: Observation, steps: int, watch=None):
+    start = {"inputs": uniform((2, 2, 1, 6, 6), generator(3), like=torch.empty(0, dtype=seen.dtype))}
+    return run(problem_of(seen, steps), start, torch.tensor([[1, 3], [1, 3]]), watch=watch, seed=4)
+
+
+def test_a_route_that_goes_wrong_in_the_middle_is_given_up_from_the_last_good_check(seen, spoil):
+    steps = 300
+    due = sorted(CheckedRun(steps, 2, 4)._due)
+    assert len(due) == 2
+    exact = run_of(seen, steps)
+    # One call at the start, then one an evaluation: wrong between the first check and the second.
+    spoil("differences", after=1 + due[0] + 5, share=0.3)
+    heard: list[int] = []
+    found = run_of(seen, steps, watch=lambda step, _images, _distance: heard.append(step))
+    assert f"structured, differences, was given up at evaluation {due[1] + 1}" in found.routes[0]
+    assert found.routes[0].startswith("structured, tangents: within")
+    assert heard == list(range(steps))
+    # What was right stays as it was; what was spent in vain is counted.
+    assert torch.equal(found.history[: due[0] + 1], exact.history[: due[0] + 1])
+    assert found.evaluations == steps + due[1] - due[0] - 1
+    torch.testing.assert_close(found.history[-1], exact.history[-1], rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("steps", [12, 100])
+def test_the_end_is_checked_too(seen, spoil, steps):
+    spoil("differences", "tangents", after=8, share=0.3)
+    found = run_of(seen, steps)
+    assert found.routes[0].startswith("plain double backward")
+    assert found.routes[0].count("was given up at the end") == 2
+    assert found.evaluations == 3 * steps
+    assert len(found.history) == steps
+
+
+@pytest.mark.parametrize("steps", [1, 2, 99, 100, 150, 300, 1_000, 24_000])
+@pytest.mark.parametrize("groups", [1, 8])
+def test_checks_are_few(steps, groups):
+    checked = CheckedRun(steps, groups, 0)
+    count = len(checked.start_groups()) + len(checked.end_groups()) + len(checked._due)
+    assert count == 2 if steps < 100 else count <= 0.03 * steps * groups
+    assert all(0 < step < steps - 1 for step in checked._due)
+    assert checked._due == CheckedRun(steps, groups, 0)._due
+
+
+def test_a_run_too_large_to_keep_begins_from_its_start(monkeypatch):
+    monkeypatch.setattr("leakscope.matching.checked_run.KEPT_BYTES", 100)
+    checked = CheckedRun(10, 1, 0)
+    for _ in range(5):
+        checked.keep(Evaluation(torch.zeros(1), {"inputs": torch.zeros(7)}), worth=True)
+        checked.approve()
+    checked.begin_again()
+    assert checked.recall(Evaluation) is None
+
+
+def pooled() -> nn.Module:
+    """Winograd's convolutions round a constant image differently from place to place, so max pooling sees no tie."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        wide = [nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()]
+        return nn.Sequential(*wide, nn.MaxPool2d(4), nn.Flatten(), nn.Linear(512, 4)).eval()
+
+
+def grey_guard() -> tuple[Guard, Place]:
+    seen = seen_of(pooled(), batch_of([1], shape=(3, 16, 16), dtype=torch.float32))
+    goal = {name: value[None] for name, value in OneGradient().target(seen).items()}
+    place = Place(torch.full((1, 1, 3, 16, 16), 0.5), torch.tensor([[1]]), goal)
+    return Guard(seen, OneGradient(), Cosine()), place
+
+
+def test_a_constant_start_is_judged_with_its_ties_broken():
+    guard, place = grey_guard()
+    guard.choose(place, [0])
+    assert guard.is_fast
+    assert "ties between equal pixels" in guard.note
+
+
+def test_a_wrong_route_is_refused_at_a_constant_start_as_well(spoil):
+    spoil("differences", "tangents", share=0.02)
+    guard, place = grey_guard()
+    guard.choose(place, [0])
+    assert not guard.is_fast
+
+
+def test_next_to_the_solution_rounding_is_not_taken_for_a_wrong_rule():
+    batch = batch_of([1, 3], dtype=torch.float32)
+    seen = seen_of(dense(dtype=torch.float32), batch)
+    goal = {name: value[None] for name, value in OneGradient().target(seen).items()}
+    place = Place(batch.inputs[None] + 1e-6, batch.targets[None], goal)
+    guard = Guard(seen, OneGradient(), SquaredL2())
+    plain = place.evaluate(guard.route)
+    guard.choose(place, [0])
+    assert guard.is_fast
+    # The reference alone would have refused it: in float32 it is no better itself.
+    assert measure_gap(place.evaluate(guard.route), plain).error > START_ERROR
+
+
+def test_of_a_large_batch_some_examples_are_compared_and_all_where_they_mix():
+    seen = seen_of(dense(), batch_of([0, 1, 2, 3, 0, 1, 2, 3]))
+    images = uniform((2, 8, 1, 6, 6), generator(5), like=torch.empty(0, dtype=seen.dtype))
+    place = Place(images, torch.arange(8).remainder(4).expand(2, -1), {})
+    plain = PlainRoute(seen, OneGradient(), SquaredL2())
+    part = Referee(plain, seed=3).sample(place)
+    assert part.images.shape[:2] == part.targets.shape == (2, 4)
+    places = [images[0].flatten(1).eq(one.flatten()).all(1).nonzero().item() for one in part.images[0]]
+    assert part.targets[1].tolist() == [place % 4 for place in places]
+    assert Referee(plain, whole=True).sample(place) is place
