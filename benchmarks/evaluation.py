@@ -1,11 +1,13 @@
 """Time and memory of one evaluation of a matching objective and its gradient in the images.
 
     python benchmarks/evaluation.py [--cases convnet:1 convnet:8 resnet20-4:1 lenet-dlg:1] [--rounds 9]
+    python benchmarks/evaluation.py --cases convnet:4:train convnet:8:train resnet20-4:4:train resnet20-4:8:train
 
 Three ways, one thread, runs interleaved, medians of processor time (a busy machine stretches
 the wall clock, hardly the processor time): plain double backward (forward, gradient with a
 graph, cosine distance, backward to the images), structured tangents, structured differences.
-Peak memory is that of a fresh process which runs only that way.
+Peak memory is that of a fresh process which runs only that way. A case is a network and its number of images; with
+`train`, batch norm uses the statistics of the batch.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ def structured(network: Program, images: Tensor, labels: Tensor, goal: dict[str,
 
 def evaluation(case: str, way: str) -> Callable[[], Tensor]:
     """One evaluation on random images towards the gradient of other random images."""
-    name, count = case.split(":")
-    model = build(name, num_classes=10, in_channels=3, image_size=32, seed=0).eval()
+    name, count, *training = case.split(":")
+    model = build(name, num_classes=10, in_channels=3, image_size=32, seed=0).train(training == ["train"])
     images, truth = (torch.rand(int(count), 3, 32, 32, generator=generator(seed, "images")) for seed in (0, 1))
     labels = torch.arange(int(count)) % 10
     loss = functional.cross_entropy(model(truth), labels)

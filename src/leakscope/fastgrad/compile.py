@@ -76,10 +76,11 @@ CALLS: dict[Any, CompileCall] = {
 
 
 def compile_network(model: nn.Module, *, loss: Loss, example: Tensor, mode: Mode = "differences") -> Program:
-    """Compile `model` for gradient matching; the model is read once and never changed.
+    """Compile `model` for gradient matching; the model is read once.
 
     Args:
-        model: in evaluation mode, made of the calls that `MODULES` and `CALLS` list.
+        model: made of the calls that `MODULES` and `CALLS` list, without active dropout. Batch norm in training mode
+            uses the statistics of every group; running such a model moves its running ones, so give a copy.
         loss: mean cross-entropy in closed form, or any loss(logits, targets) → scalar.
         example: inputs of one group, [n, *input_shape]; its values do not matter.
         mode: "differences" (faster, within a few 1e-3 in float32) or "tangents" (exact).
@@ -95,12 +96,19 @@ def compile_network(model: nn.Module, *, loss: Loss, example: Tensor, mode: Mode
         names = _list_names(model, instructions)
         laid_out = _change_layouts(instructions)
         program = Program(laid_out, result, names, loss=choose_rule(loss), second=SECOND_PASSES[mode]())
-        expected = model(example.clone())
+        expected = _run_model(model, example)
         found = program.logits(example)
     scale = expected.abs().max().clamp_min(torch.finfo(expected.dtype).tiny)
     if found.shape != expected.shape or not bool((found - expected).abs().max() <= 1e-3 * scale):
         raise Unsupported("the compiled network does not reproduce the logits of the model")
     return program
+
+
+def _run_model(model: nn.Module, example: Tensor) -> Tensor:
+    try:
+        return model(example.clone())
+    except ValueError as error:  # batch norm in training mode with one value per channel
+        raise Unsupported(f"the network does not take {len(example)} examples: {error}") from error
 
 
 def _compile_nodes(trace: Trace) -> tuple[list[Instruction], int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
@@ -40,6 +40,8 @@ class Memo:
     upstream: Tensor | None = None
     tangent: Tensor | None = None
     gradient: Weights | None = None
+    # One for each group, of a layer that normalises by statistics.
+    passes: list[Any] | None = None
 
     def again(self, weights: Weights | None) -> Memo:
         """A memo for the second pass: same pattern, other weights, nothing recorded."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from leakscope.fastgrad.batch_norm import compile_batch_statistics, uses_batch_statistics
 from leakscope.fastgrad.layer import CompiledLayer, WeightedLayer, require, split_groups, sum_positions
 from leakscope.fastgrad.trace import Trace, Unsupported, find_source
 from leakscope.fastgrad.weights import FoldedWeights, LayerParameter, Weights, read_norm, read_parameter
@@ -72,6 +73,9 @@ def compile_linear(trace: Trace, node: fx.Node) -> list[CompiledLayer]:
 
 def compile_batch_norm(trace: Trace, node: fx.Node) -> list[CompiledLayer]:
     """Nothing where it was folded into the layer before; otherwise a layer of its own."""
+    module = trace.module(node)
+    if isinstance(module, BATCH_NORMS) and uses_batch_statistics(module):
+        return [compile_batch_statistics(module, trace.shared_names, like=trace.values[node])]
     if _find_norm_behind(trace, find_source(node)) is node:
         return []
     norm = read_norm(_check_norm(trace, node), trace.shared_names)
@@ -90,19 +94,17 @@ def read_weights(trace: Trace, node: fx.Node) -> FoldedWeights:
 
 
 def _find_norm_behind(trace: Trace, node: fx.Node) -> fx.Node | None:
-    """The batch norm that alone reads the output of a convolution or linear layer."""
+    """The batch norm with stored statistics that alone reads the output of a convolution or linear layer."""
     if node.op != "call_module" or type(trace.module(node)) not in (nn.Conv2d, nn.Linear) or len(node.users) != 1:
         return None
     user = next(iter(node.users))
     if user.op != "call_module" or type(trace.module(user)) not in BATCH_NORMS or len(trace.shape(node)) not in (1, 3):
         return None
-    return user
+    return None if uses_batch_statistics(trace.module(user)) else user
 
 
 def _check_norm(trace: Trace, node: fx.Node) -> nn.BatchNorm1d | nn.BatchNorm2d:
     module = trace.module(node)
     if not isinstance(module, BATCH_NORMS):
         raise Unsupported(f"{node.name} is not a batch norm")
-    if module.training or module.running_mean is None or module.running_var is None:
-        raise Unsupported(f"{node.name} normalises with the statistics of the batch; put the model in evaluation mode")
     return module
