@@ -35,20 +35,22 @@ def run_client(
     loss: Loss | None = None,
     task: Task | None = None,
     held_back: Tensors | None = None,
+    sends_buffers: bool = False,
 ) -> ClientRun:
     """Compute what a client with `batch` would send, and what it trained on.
 
     `network` is what the federation trains. A defence that changes the network must have been applied
     before: give what `harden` returned, whose own loss then comes before `loss`. All of it happens on a private
     copy: a network that keeps its inputs would otherwise hand the batch to whoever holds the model. `held_back` is what
-    the same client's last run returned under that name.
+    the same client's last run returned under that name. With `sends_buffers` the update carries the running statistics
+    after training as well, as clients that send their whole state do.
     """
     given = network if isinstance(network, Hardened) else Hardened(network, network)
     check_weights(given.client)
     model = _private_copy(given.client)
     task = _find_task(model, batch) if task is None and given.loss is None else task
     check_targets(model, batch, own_loss=given.loss is not None, task=task)
-    step = ClientStep.of(given, defence=defence, local=local, loss=loss, task=task)
+    step = ClientStep.of(given, defence=defence, local=local, loss=loss, task=task, sends_buffers=sends_buffers)
     run = step.run(model, batch, client_generator(seed, batch), held_back=held_back)
     if isinstance(run.update, SharedUpdate) and not all_finite(run.update.tensors):
         raise BadInputError("the client's update holds NaN or Inf; lower the learning rate or check the model")
@@ -72,9 +74,19 @@ def share(
     seed: int = 0,
     loss: Loss | None = None,
     task: Task | None = None,
+    sends_buffers: bool = False,
 ) -> SharedUpdate | SealedUpdate:
     """Compute what a client with `batch` would send: `run_client(…).update`."""
-    return run_client(network, batch, defence=defence, local=local, seed=seed, loss=loss, task=task).update
+    return run_client(
+        network,
+        batch,
+        defence=defence,
+        local=local,
+        seed=seed,
+        loss=loss,
+        task=task,
+        sends_buffers=sends_buffers,
+    ).update
 
 
 def client_generator(seed: int, batch: Batch) -> Generator:

@@ -52,12 +52,15 @@ class ClientStep:
         hooks: where a defence acts.
         local: local training; None shares one gradient.
         private: names that never leave the client.
+        sends_buffers: whether what the network keeps besides parameters, such as running statistics, is sent as well,
+            with its value after the last step.
     """
 
     loss: TrainingLoss
     hooks: ClientHooks = field(default_factory=ClientHooks)
     local: LocalTraining | None = None
     private: frozenset[str] = frozenset()
+    sends_buffers: bool = False
 
     @classmethod
     def of(
@@ -68,11 +71,13 @@ class ClientStep:
         local: LocalTraining | None = None,
         loss: Loss | None = None,
         task: Task | None = None,
+        sends_buffers: bool = False,
     ) -> ClientStep:
         """The step on `network`, whose own loss comes before `loss`, and that before the task's."""
         chosen = (task or Classification()).loss if loss is None else on_scores(loss, task)
         own = network.loss or chosen
-        return cls(own, ClientHooks() if defence is None else defence.hooks(), local, network.private)
+        hooks = ClientHooks() if defence is None else defence.hooks()
+        return cls(own, hooks, local, network.private, sends_buffers)
 
     def run(self, model: nn.Module, batch: Batch, rng: Generator, *, held_back: Tensors | None = None) -> ClientRun:
         """Train `model` on `batch`, without changing its parameters, and return what there is to share.
@@ -80,10 +85,12 @@ class ClientStep:
         `held_back` is what the same client's last run returned under that name.
         """
         passes = Passes(batch)
+        # Batch norm in training mode writes into these as it would into its own.
+        state = {name: model.get_buffer(name).clone() for name in _stored_buffers(model)} if self.sends_buffers else {}
 
         def rule(parameters: dict[str, Tensor], step: int, chosen: tuple[int, ...]) -> dict[str, Tensor]:
             mine = passes.take(chosen, self.hooks.batch, rng)
-            return self._gradient(StepContext(model, parameters, mine, self.loss, step, rng))
+            return self._gradient(StepContext(model, parameters, mine, self.loss, step, rng), state)
 
         with _own_randomness(rng):
             if self.local is None:
@@ -94,15 +101,17 @@ class ClientStep:
                 tensors = train(leaves(model), rule, local=self.local, order=order, create_graph=False)
             kind = "gradient" if self.local is None else "delta"
             found = detach(tensors)
-            finished = SharedUpdate(kind, self._public(found), len(batch), self.local)
+            finished = SharedUpdate(kind, self._public(found), len(batch), self.local, self._public(state))
             update, kept = self._finish(finished, held_back or {}, rng)
         own = {name: value for name, value in found.items() if name in self.private}
         return ClientRun(update, passes.collect(), order, kept, own)
 
-    def _gradient(self, context: StepContext) -> dict[str, Tensor]:
+    def _gradient(self, context: StepContext, state: dict[str, Tensor]) -> dict[str, Tensor]:
         model, parameters, mine = context.model, context.parameters, context.batch
         if self.hooks.example_gradients is None:
-            found = compute_gradient(model, parameters, mine.inputs, mine.targets, loss=self.loss, create_graph=False)
+            found = compute_gradient(
+                model, parameters, mine.inputs, mine.targets, loss=self.loss, create_graph=False, given=state
+            )
         else:
             each = example_gradients(model, parameters, mine, loss=self.loss)
             each = self.hooks.example_gradients(each, context)
@@ -121,6 +130,12 @@ class ClientStep:
 
     def _public(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: value for name, value in tensors.items() if name not in self.private}
+
+
+def _stored_buffers(model: nn.Module) -> list[str]:
+    """Names of the buffers that a state dict has."""
+    stored = model.state_dict().keys()
+    return [name for name, _value in model.named_buffers() if name in stored]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from leakscope.networks import (
 from leakscope.observation.checks import as_precise, check_fits, check_not_zero, not_shared
 from leakscope.observation.consistency import contradictions, suspicions
 from leakscope.observation.scenario import Scenario, get_scenario
+from leakscope.observation.sent_buffers import choose_statistics
 from leakscope.tasks import Classification, OutputLoss, Task
 from leakscope.types import Batch, Bounds, Knowledge, Loss, Observation, SealedUpdate, SharedUpdate
 
@@ -44,6 +45,7 @@ def observe(
     loss: Loss | None = None,
     task: Task | None = None,
     order: Positions | None = None,
+    proxy: Tensor | None = None,
 ) -> Observation:
     """Build what a server in `scenario` sees. `truth` fills only what the scenario grants.
 
@@ -63,6 +65,8 @@ def observe(
             and scores [n, length, words] come out. A loss of one's own is not known to be cross-entropy:
             `Classification(loss=…, cross_entropy=True)` says that it is.
         order: positions of the examples of every local step; kept where the scenario grants the order of labels.
+        proxy: public inputs [n, …] like the client's. Their batch statistics stand for those of the private batch where
+            neither the scenario grants them nor buffers that the client sent tell them; a note declares it.
     """
     # A hardened network is declared above this module, so it is told apart by what it is not.
     network = model if isinstance(model, nn.Module) else model.server
@@ -81,6 +85,7 @@ def observe(
         task=task,
         orders=[order],
         notes=notes,
+        proxy=proxy,
     )[0]
 
 
@@ -97,6 +102,7 @@ def observe_many(
     task: Task | None = None,
     orders: Sequence[Positions | None] | None = None,
     notes: tuple[str, ...] = (),
+    proxy: Tensor | None = None,
 ) -> list[Observation]:
     """Observations of several victims of one already frozen model, which they share."""
     shape = _input_shape(input_shape, truths[0])
@@ -117,6 +123,7 @@ def observe_many(
         task=problem,
         loss=loss or _bare_loss(problem),
         notes=(*notes, *settled.notes, *problem.doubts(settled.outputs)),
+        proxy=proxy,
     )
     nothing = [None] * len(updates)
     rows = zip(readable, truths, targets or nothing, orders or nothing, strict=True)
@@ -139,6 +146,7 @@ class _Common:
     task: Task
     loss: Loss
     notes: tuple[str, ...]
+    proxy: Tensor | None = None
 
 
 def _task(task: Task, loss: Loss | None) -> Task:
@@ -200,6 +208,10 @@ def _observe_one(
     public = scenario.grant_update(update)
     doubts = suspicions(common.head, public, model=model, num_examples=granted)
     precise = as_precise(public, model)
+    granted_statistics = scenario.grant_statistics(model, truth)
+    statistics, told = choose_statistics(
+        granted_statistics, public, model=model, shape=common.shape, proxy=common.proxy
+    )
     return Observation(
         model=model,
         update=precise,
@@ -213,8 +225,8 @@ def _observe_one(
         num_examples=granted,
         targets=scenario.grant_targets(labels, dtype=next(iter(precise.tensors.values())).dtype),
         local=public.local,
-        batch_statistics=scenario.grant_statistics(model, truth),
-        notes=(*common.notes, *not_shared(public, model), *doubts),
+        batch_statistics=statistics,
+        notes=(*common.notes, *not_shared(public, model), *doubts, *told),
         contradictions=contradictions(doubts),
         task=common.task,
         order=scenario.grant_order(order),

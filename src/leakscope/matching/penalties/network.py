@@ -11,7 +11,7 @@ from torch.nn import functional
 from leakscope.matching.labels.last_layer import probabilities
 from leakscope.matching.penalties.penalty import Penalty, Trial
 from leakscope.networks import norm_layers, norm_statistics, run
-from leakscope.types import Observation
+from leakscope.types import Observation, Tensors
 
 Statistics = dict[str, tuple[Tensor, Tensor]]
 
@@ -20,8 +20,8 @@ Statistics = dict[str, tuple[Tensor, Tensor]]
 class BatchNormPrior(Penalty):
     """GradInversion: candidates should give the statistics that private data gave.
 
-    R(x) = Σ over layers ‖mean(x) − m‖ + ‖var(x) − v‖, with m and v the running statistics of the network, or the exact
-    ones of the batch where the scenario grants them.
+    R(x) = Σ over layers ‖mean(x) − m‖ + ‖var(x) − v‖, with m and v the statistics of the batch where the scenario
+    grants them, sent buffers tell them or public inputs stand for them, else the running statistics of the network.
 
     Zero for networks without batch normalisation and for layers that keep no running statistics.
     """
@@ -48,16 +48,15 @@ class BatchNormPrior(Penalty):
 
 
 def target_statistics(model: nn.Module, seen: Observation | None) -> Statistics:
-    """Mean and variance to reach, by layer: exact where `seen` holds them, else running ones."""
-    exact = seen.batch_statistics if seen is not None else None
-    if exact:
-        names = {name.removesuffix(".mean") for name in exact if name.endswith(".mean")}
-        return {name: (exact[f"{name}.mean"], exact[f"{name}.var"]) for name in sorted(names)}
-    return {
-        name: (layer.running_mean, layer.running_var)
-        for name, layer in norm_layers(model).items()
-        if layer.running_mean is not None and layer.running_var is not None
-    }
+    """Mean and variance to reach, by layer: those of the batch where `seen` holds them, else running ones."""
+    known: Tensors = (seen.batch_statistics or {}) if seen is not None else {}
+    found: Statistics = {}
+    for name, layer in norm_layers(model).items():
+        if f"{name}.mean" in known:
+            found[name] = (known[f"{name}.mean"], known[f"{name}.var"])
+        elif layer.running_mean is not None and layer.running_var is not None:
+            found[name] = (layer.running_mean, layer.running_var)
+    return found
 
 
 def _norm(gap: Tensor) -> Tensor:
