@@ -69,7 +69,7 @@ MUTANTS = (
         _TRUST,
     ),
     Mutant(
-        "only the first group is checked",
+        "the end of a run is not checked",
         "matching/checked_run.py",
         "return range(self._groups) if self._long else self.groups_between()",
         "return self.groups_between()[:0]",
