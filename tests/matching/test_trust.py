@@ -15,7 +15,7 @@ from leakscope.matching.optimisers import Adam, Evaluation
 from leakscope.matching.problem import Match, Part, PlainRoute, Problem
 from leakscope.matching.replays import OneGradient
 from leakscope.matching.routes import Guard, StructuredRoute, choose_route
-from leakscope.matching.trust import DISTANCE_GAP, START_ERROR, Place, Referee, measure_gap
+from leakscope.matching.trust import DISTANCE_GAP, START_ERROR, CheckPoint, Referee, later_limit, measure_gap
 from leakscope.rng import generator, normal_like, uniform
 from leakscope.types import Observation
 from tiny import batch_of, dense, seen_of
@@ -66,16 +66,16 @@ def spoil(monkeypatch):
     return install
 
 
-def place_of(seen: Observation, *, groups: int = 1, soft: bool = False) -> Place:
+def place_of(seen: Observation, *, groups: int = 1, soft: bool = False) -> CheckPoint:
     images = uniform((groups, 2, *seen.input_shape), generator(5), like=torch.empty(0, dtype=seen.dtype))
     targets = torch.tensor([1, 3]).expand(groups, -1)
     if soft:
         targets = uniform((groups, 2, 4), generator(6), like=images).softmax(-1)
     goal = OneGradient().target(seen)
-    return Place(images, targets, {name: value.expand(groups, *value.shape) for name, value in goal.items()})
+    return CheckPoint(images, targets, {name: value.expand(groups, *value.shape) for name, value in goal.items()})
 
 
-def chosen(place: Place, seen: Observation):
+def chosen(place: CheckPoint, seen: Observation):
     where = {"images": place.images, "targets": place.targets, "target": place.target}
     return choose_route(seen, OneGradient(), SquaredL2(), **where)
 
@@ -179,6 +179,25 @@ def test_a_run_too_large_to_keep_begins_from_its_start(monkeypatch):
     assert checked.recall(Evaluation) is None
 
 
+@pytest.mark.parametrize(
+    ("start", "here", "limit"),
+    [(2.0, 2.0, 0.01), (2.0, 4.0, 0.01), (2.0, 0.5, 0.04), (2.0, 0.01, 0.1), (2.0, 0.0, 0.1), (0.0, 1.0, 0.01)],
+)
+def test_the_error_admitted_later_follows_the_derivative_of_the_start(start, here, limit):
+    assert later_limit(start, here) == pytest.approx(limit)
+
+
+@pytest.mark.parametrize(("share", "left", "agrees"), [(0.04, 1, False), (0.04, 0.02, True), (0.15, 0.02, False)])
+def test_where_a_run_has_come_to_rest_the_error_counts_beside_the_derivative_of_the_start(share, left, agrees, spoil):
+    batch = batch_of([1, 3])
+    seen = seen_of(dense(), batch)
+    spoil("differences", after=1, share=share)
+    guard, place = Guard(seen, OneGradient(), SquaredL2()), place_of(seen)
+    guard.choose(place, [0])
+    later = CheckPoint(batch.inputs + left * (place.images - batch.inputs), place.targets, place.target)
+    assert guard.check(later, [0]) is agrees
+
+
 def pooled() -> nn.Module:
     """Winograd's convolutions round a constant image differently from place to place, so max pooling sees no tie."""
     with torch.random.fork_rng():
@@ -187,10 +206,10 @@ def pooled() -> nn.Module:
         return nn.Sequential(*wide, nn.MaxPool2d(4), nn.Flatten(), nn.Linear(512, 4)).eval()
 
 
-def grey_guard() -> tuple[Guard, Place]:
+def grey_guard() -> tuple[Guard, CheckPoint]:
     seen = seen_of(pooled(), batch_of([1], shape=(3, 16, 16), dtype=torch.float32))
     goal = {name: value[None] for name, value in OneGradient().target(seen).items()}
-    place = Place(torch.full((1, 1, 3, 16, 16), 0.5), torch.tensor([[1]]), goal)
+    place = CheckPoint(torch.full((1, 1, 3, 16, 16), 0.5), torch.tensor([[1]]), goal)
     return Guard(seen, OneGradient(), Cosine()), place
 
 
@@ -212,7 +231,7 @@ def test_next_to_the_solution_rounding_is_not_taken_for_a_wrong_rule():
     batch = batch_of([1, 3], dtype=torch.float32)
     seen = seen_of(dense(dtype=torch.float32), batch)
     goal = {name: value[None] for name, value in OneGradient().target(seen).items()}
-    place = Place(batch.inputs[None] + 1e-6, batch.targets[None], goal)
+    place = CheckPoint(batch.inputs[None] + 1e-6, batch.targets[None], goal)
     guard = Guard(seen, OneGradient(), SquaredL2())
     plain = place.evaluate(guard.route)
     guard.choose(place, [0])
@@ -225,7 +244,7 @@ def test_next_to_the_solution_rounding_is_not_taken_for_a_wrong_rule():
 def test_of_a_large_batch_some_examples_are_compared_and_all_where_they_mix():
     seen = seen_of(dense(), batch_of([0, 1, 2, 3, 0, 1, 2, 3]))
     images = uniform((2, 8, 1, 6, 6), generator(5), like=torch.empty(0, dtype=seen.dtype))
-    place = Place(images, torch.arange(8).remainder(4).expand(2, -1), {})
+    place = CheckPoint(images, torch.arange(8).remainder(4).expand(2, -1), {})
     plain = PlainRoute(seen, OneGradient(), SquaredL2())
     part = Referee(plain, seed=3).sample(place)
     assert part.images.shape[:2] == part.targets.shape == (2, 4)

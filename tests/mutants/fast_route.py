@@ -46,10 +46,31 @@ MUTANTS = (
         _TRUST,
     ),
     Mutant(
+        "a derivative that has vanished excuses any error",
+        "matching/trust.py",
+        "return min(MOST_ERROR, LATER_ERROR * max(1.0, start / max(here, 1e-300)))",
+        "return LATER_ERROR * max(1.0, start / max(here, 1e-300))",
+        _TRUST,
+    ),
+    Mutant(
+        "the derivative here and that of the start exchanged",
+        "matching/trust.py",
+        "max(1.0, start / max(here, 1e-300))",
+        "max(1.0, here / max(start, 1e-300))",
+        _TRUST,
+    ),
+    Mutant(
+        "the start of a run has the limit of later checks",
+        "matching/routes.py",
+        "limit = START_ERROR if starts else later_limit(",
+        "limit = later_limit(",
+        _TRUST,
+    ),
+    Mutant(
         "ties excuse any disagreement",
         "matching/trust.py",
-        "return Verdict(good, (apart if good else gap).error, ties=good)",
-        "return Verdict(True, (apart if good else gap).error, ties=good)",
+        "return RouteAgreement(good, (apart if good else gap).error, ties=good)",
+        "return RouteAgreement(True, (apart if good else gap).error, ties=good)",
         _TRUST,
     ),
     Mutant(

@@ -14,7 +14,7 @@ from torch import Tensor
 from leakscope import rng as random
 from leakscope.matching.optimisers import Evaluation
 from leakscope.matching.routes import Guard
-from leakscope.matching.trust import Place
+from leakscope.matching.trust import CheckPoint
 
 # From so many steps on every group is checked at the start and at the end: 2 of 100 evaluations of each.
 LONG_RUN = 100
@@ -30,7 +30,7 @@ Result = TypeVar("Result", Evaluation, Tensor)
 class RouteRefused(Exception):
     """A route disagreed with double backward in the middle of a run; never leaves `engine.run`."""
 
-    def __init__(self, guard: Guard, place: Place, when: str) -> None:
+    def __init__(self, guard: Guard, place: CheckPoint, when: str) -> None:
         super().__init__(when)
         self.guard, self.place, self.when = guard, place, when
 

@@ -18,7 +18,7 @@ from leakscope.matching.penalties import Trial
 from leakscope.matching.problem import Match, Part, Problem
 from leakscope.matching.replays import Replay
 from leakscope.matching.routes import Guard
-from leakscope.matching.trust import Place
+from leakscope.matching.trust import CheckPoint
 
 
 class Objective:
@@ -116,11 +116,11 @@ class Objective:
                 raise RouteRefused(guard, place, f"at evaluation {self.checked.calls + 1}")
         self.checked.approve()
 
-    def _places(self, images: Tensor, targets: Tensor) -> list[Place]:
+    def _places(self, images: Tensor, targets: Tensor) -> list[CheckPoint]:
         # A population may have more groups than the run was started with: those of the run are compared.
         own = min(len(images), len(next(iter(self.goals[0].values()))))
         return [
-            Place(
+            CheckPoint(
                 part.take(images[:own].detach()),
                 part.take(targets[:own].detach()),
                 {name: value[:own] for name, value in goal.items()},

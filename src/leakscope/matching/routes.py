@@ -21,7 +21,7 @@ from leakscope.matching.distances import Distance
 from leakscope.matching.distances.distance import Grouped
 from leakscope.matching.problem import Match, PlainRoute
 from leakscope.matching.replays import Replay
-from leakscope.matching.trust import LATER_ERROR, START_ERROR, Place, Referee
+from leakscope.matching.trust import START_ERROR, CheckPoint, Referee, later_limit
 from leakscope.networks import norm_layers
 from leakscope.types import Observation
 
@@ -79,6 +79,8 @@ class Guard:
         self._given_up: list[str] = []
         self._errors: list[float] = []
         self._ties = False
+        # Norm of every group's derivative where the route was chosen.
+        self._start: list[float] = []
 
     @property
     def is_fast(self) -> bool:
@@ -94,7 +96,7 @@ class Guard:
         ties = ["ties between equal pixels were broken by noise for it"] if self._ties else []
         return "; ".join([f"structured, {self.route.mode}: {checks}", *ties, *self._given_up])
 
-    def choose(self, place: Place, groups: Sequence[int], *, modes: Sequence[Mode] = MODES) -> None:
+    def choose(self, place: CheckPoint, groups: Sequence[int], *, modes: Sequence[Mode] = MODES) -> None:
         """Take the fastest route that agrees with double backward at `place`."""
         self._errors, self._ties = [], False
         self.route, self._reason = self._plain, self._refuse()
@@ -105,31 +107,34 @@ class Guard:
                 self._reason = str(reason)
                 return
             self.route = StructuredRoute(network, self._plain.distance, mode)
-            if self.check(place, groups, limit=START_ERROR):
+            if self.check(place, groups, starts=True):
                 return
             self.route, self._reason = self._plain, "the structured route disagreed with it"
             self._errors, self._ties = [], False
 
     def check(
-        self, place: Place, groups: Sequence[int], *, limit: float = LATER_ERROR, found: Match | None = None
+        self, place: CheckPoint, groups: Sequence[int], *, found: Match | None = None, starts: bool = False
     ) -> bool:
         """Whether the route agrees with double backward there, in these groups.
 
-        `found` is what the route gave for all groups at `place`, where that is known.
+        `found` is what the route gave for all groups at `place`, where that is known; `starts`: the run begins there.
         """
         if not self.is_fast:
             return True
         sampled = self._referee.sample(place)
         result = found if found is not None and sampled is place else sampled.evaluate(self.route)
+        sizes = result.images.flatten(1).norm(dim=1).tolist()
+        self._start = sizes if starts else self._start
         for group in [one for one in groups if one < place.groups]:
-            verdict = self._referee.compare(self.route, sampled, group, limit=limit, found=result)
-            if not verdict.agrees:
+            limit = START_ERROR if starts else later_limit(self._start[group], sizes[group])
+            agreement = self._referee.compare(self.route, sampled, group, limit=limit, found=result)
+            if not agreement.agrees:
                 return False
-            self._errors.append(verdict.error)
-            self._ties |= verdict.ties
+            self._errors.append(agreement.error)
+            self._ties |= agreement.ties
         return True
 
-    def fall_back(self, place: Place, groups: Sequence[int], *, when: str) -> None:
+    def fall_back(self, place: CheckPoint, groups: Sequence[int], *, when: str) -> None:
         """Give the route up for the next one."""
         assert isinstance(self.route, StructuredRoute)  # only a fast route is ever refused
         mode = self.route.mode
@@ -141,7 +146,7 @@ class Guard:
         """Why no layer rules can be used, before anything is compiled; empty where they may."""
         return "local steps are simulated" if self._replay.local(self._seen) is not None else ""
 
-    def _compile(self, place: Place, mode: Mode) -> Program:
+    def _compile(self, place: CheckPoint, mode: Mode) -> Program:
         # Compiling runs the network, which in training mode would move its running statistics.
         live = any(module.training for module in self._seen.model.modules())
         model = copy.deepcopy(self._seen.model) if live else self._seen.model
@@ -167,7 +172,7 @@ def choose_route(
     unknown: bool = False,
 ) -> tuple[Route, str]:
     """The fastest route that agrees with plain double backward in every group here; and why."""
-    guard, place = Guard(seen, replay, distance), Place(images, targets, target)
+    guard, place = Guard(seen, replay, distance), CheckPoint(images, targets, target)
     if unknown:
         guard.stay_plain("unknown tensors of the network are searched for, too")
     else:

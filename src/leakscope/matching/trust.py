@@ -9,6 +9,9 @@ relative gap of the distance. Two things make the two differ where neither is wr
 - Ties. Where neighbouring pixels are equal (a constant start, a region clamped to black) values that max pooling
   compares are equal but for their rounding, and each route takes another of them: both derivatives are valid ones. A
   little noise on the images breaks the ties; a rule that is wrong stays wrong there.
+
+Where a run has come to rest (a noisy update that no picture explains any better), the derivative is a tenth of what it
+was and the error of a difference quotient is what it was: there the error counts beside the derivative at the start.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from leakscope.types import Observation, limits_of
 # 9.5e-3 was measured (sigmoid LeNet, L-BFGS), on ConvNet and ResNet20-4 4e-3. A wrong rule is off by far more.
 START_ERROR = 5e-3
 LATER_ERROR = 1e-2
+# The most that is ever admitted, of a derivative that has nearly vanished: see `later_limit`.
+MOST_ERROR = 0.1
 DISTANCE_GAP = 1e-3
 AS_GOOD = 2.0
 # Examples of a group that are checked; double backward of all of a large batch would need more memory than the run.
@@ -40,7 +45,7 @@ Evaluate = Callable[[Tensor, Tensor, Grouped], Match]
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckPoint:
     """Where routes are compared: images [groups, n, …], targets, and the observed updates [groups, …]."""
 
     images: Tensor
@@ -52,16 +57,16 @@ class Place:
         """How many groups there are."""
         return len(self.images)
 
-    def group(self, group: int) -> Place:
+    def group(self, group: int) -> CheckPoint:
         """One group, still with its axis."""
         one = slice(group, group + 1)
-        return Place(self.images[one].detach(), self.targets[one].detach(), select_group(self.target, group))
+        return CheckPoint(self.images[one].detach(), self.targets[one].detach(), select_group(self.target, group))
 
     def evaluate(self, route: Evaluate) -> Match:
         """What a route finds here."""
         return route(self.images, self.targets, self.target)
 
-    def jitter(self, low: float | Tensor, high: float | Tensor, seed: int) -> Place:
+    def jitter(self, low: float | Tensor, high: float | Tensor, seed: int) -> CheckPoint:
         """The same with a little noise on the images."""
         noise = random.normal_like(self.images, random.generator(seed, "ties"))
         return replace(self, images=self.images + JITTER * (high - low) * noise)
@@ -91,7 +96,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RouteAgreement:
     """Whether a route agrees with double backward, how far it is from it, and whether ties had to be broken first."""
 
     agrees: bool
@@ -107,7 +112,7 @@ class Referee:
     whole: bool = False
     seed: int = 0
 
-    def sample(self, place: Place) -> Place:
+    def sample(self, place: CheckPoint) -> CheckPoint:
         """The place with as many examples of every group as are compared; itself where that is all of them."""
         count = place.images.shape[1]
         if self.whole or count <= MOST_EXAMPLES_CHECKED:
@@ -116,18 +121,18 @@ class Referee:
         examples = drawn.to(place.images.device)
         return replace(place, images=place.images[:, examples], targets=place.targets[:, examples])
 
-    def compare(self, route: Evaluate, place: Place, group: int, *, limit: float, found: Match) -> Verdict:
+    def compare(self, route: Evaluate, place: CheckPoint, group: int, *, limit: float, found: Match) -> RouteAgreement:
         """Compare one group of what `route` found in all groups at `place`."""
         own = place.group(group)
         gap, good = self._measure(take_group(found, group), own, limit)
         if good or not own.images.is_floating_point():
-            return Verdict(good, gap.error)
+            return RouteAgreement(good, gap.error)
         # All groups together, as they run: a fault of one of them must not vanish where it is alone.
         shaken = place.jitter(*limits_of(self.plain.seen.bounds, place.images), self.seed)
         apart, good = self._measure(take_group(shaken.evaluate(route), group), shaken.group(group), limit)
-        return Verdict(good, (apart if good else gap).error, ties=good)
+        return RouteAgreement(good, (apart if good else gap).error, ties=good)
 
-    def _measure(self, found: Match, place: Place, limit: float) -> tuple[Gap, bool]:
+    def _measure(self, found: Match, place: CheckPoint, limit: float) -> tuple[Gap, bool]:
         plain = place.evaluate(self.plain)
         gap = measure_gap(found, plain)
         if gap.within(limit) or plain.images.dtype == torch.float64:
@@ -137,7 +142,7 @@ class Referee:
             return gap, False
         return gap, measure_gap(found, exact).as_good_as(measure_gap(plain, exact), limit)
 
-    def _in_double(self, place: Place) -> Match | None:
+    def _in_double(self, place: CheckPoint) -> Match | None:
         """What double backward finds in float64; None where the network or its loss cannot be run there."""
         plain = replace(self.plain, seen=_to_double(self.plain.seen))
         soft = place.targets.is_floating_point()
@@ -156,6 +161,15 @@ def measure_gap(found: Match, reference: Match) -> Gap:
     if found.targets is not None and reference.targets is not None:
         targets = _relative(found.targets, reference.targets)
     return Gap(distance, _relative(found.images, reference.images), targets)
+
+
+def later_limit(start: float, here: float) -> float:
+    """The relative error admitted after the start, given the derivative's norm at the start and here.
+
+    An error that has not grown beyond `LATER_ERROR` of the start's derivative is admitted up to `MOST_ERROR` of the one
+    here, 6° off: a derivative that vanishes has no relative error, and a wrong rule is off by more.
+    """
+    return min(MOST_ERROR, LATER_ERROR * max(1.0, start / max(here, 1e-300)))
 
 
 def take_group(match: Match, group: int) -> Match:
