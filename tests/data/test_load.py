@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from data_folder import data_root, needs
 from leakscope import data
 from leakscope.data import embedded
 from leakscope.data.idx import SYSTEM_FOLDERS
-from leakscope.errors import MissingDataError, UsageError
+from leakscope.errors import MissingDataError, MissingExtraError, UsageError
 
 # Taken before the fixture below hides the variable.
 ROOT = data_root()
@@ -79,11 +80,8 @@ def test_photos_are_colour_and_stand_under_the_name_of_their_photograph() -> Non
 
 
 def test_photos_come_from_the_installed_files_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import skimage.data
-    import sklearn.datasets
-
-    monkeypatch.setattr(skimage.data, "__file__", str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(sklearn.datasets, "__file__", str(tmp_path / "__init__.py"))
+    empty = ModuleSpec("empty", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(embedded, "find_spec", lambda _name: empty)
     embedded._crop_photo.cache_clear()
     try:
         with pytest.raises(MissingDataError, match=r"astronaut\.png"):
@@ -224,3 +222,22 @@ def test_images_are_brought_to_a_height_and_a_width():
     assert torch.equal(data.load("digits", indices=[3], size=(8, 8)).inputs, data.load("digits", indices=[3]).inputs)
     with pytest.raises(UsageError, match="size must be a whole number from 1 to 4096, or a pair"):
         data.load("digits", size=(12, 0))
+
+
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    pixels, targets = load_digits(return_X_y=True)
+    for split, places in (("test", range(0, 1797, 5)), ("train", [n for n in range(1797) if n % 5])):
+        found = data.load("digits", split=split)
+        expected = torch.as_tensor(pixels[list(places)], dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
+        assert torch.equal(found.inputs, expected)
+        assert found.targets.tolist() == targets[list(places)].tolist()
+
+
+def test_a_set_of_a_package_that_is_not_there_names_it(monkeypatch):
+    monkeypatch.setattr("leakscope.data.embedded.find_spec", lambda _name: None)
+    with pytest.raises(MissingExtraError, match="'digits' lies in scikit-learn: pip install scikit-learn"):
+        data.load("digits")
+    with pytest.raises(MissingExtraError, match="'sample-photos' lies in scikit-image"):
+        embedded.find_photo("coffee.png")

@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "runs" / "mutants"
 PAGE = ROOT / "docs" / "explanation" / "mutants.md"
 # Seconds for the tests of one mutant; a mutant that never ends is noticed too.
-PATIENCE = 600
+PATIENCE = 240
 ENOUGH = 0.95
 
 

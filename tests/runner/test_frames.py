@@ -84,10 +84,10 @@ def test_a_worker_frozen_anywhere_in_its_answer_costs_one_cell(tmp_path: Path) -
     points = [0, 3, 8, 20, -1]
     cells = [workloads.cell("freeze", stop=stop) for stop in points]
     began = time.monotonic()
-    result = run([*cells, workloads.cell(seed=1)], workloads.execute, tmp_path / "run", timeout=5)
+    result = run([*cells, workloads.cell(seed=1)], workloads.execute, tmp_path / "run", timeout=3)
     assert [outcome.status for outcome in result.finished] == [*[Status.TIMEOUT] * len(points), Status.OK]
     assert workloads.executions()["freeze"] == len(points)
-    assert result.finished[0].record["message"] == "no result within 5 s"
+    assert result.finished[0].record["message"] == "no result within 3 s"
     assert time.monotonic() - began < 800
 
 

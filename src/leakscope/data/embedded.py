@@ -1,8 +1,13 @@
-"""Sets that come inside scikit-learn and scikit-image: always there, no network."""
+"""Sets that come inside scikit-learn and scikit-image: always there, no network.
+
+Their packaged files are read, and the packages themselves are not imported: scikit-learn alone takes two seconds, which
+every worker of an audit would wait for, and scikit-image's own functions may go to the network.
+"""
 
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +20,18 @@ from leakscope.errors import MissingDataError, MissingExtraError
 
 def open_digits(split: str) -> Source:
     """1797 handwritten digits, 8×8, one channel (UCI optical recognition, in scikit-learn)."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise MissingExtraError("the set 'digits' lies in scikit-learn: pip install scikit-learn") from None
-    pixels, targets = load_digits(return_X_y=True)
+    file = _folder("sklearn", "digits") / "datasets" / "data" / "digits.csv.gz"
+    if not file.is_file():
+        raise MissingDataError("the installed scikit-learn lacks digits.csv.gz: pip install 'scikit-learn>=1.0'")
+    table = np.loadtxt(file, np.float32, delimiter=",")
+    pixels, targets = table[:, :-1], table[:, -1].astype(np.int64)
     # Pixels are counts 0 … 16 of a 4×4 cell.
-    images = (np.asarray(pixels, np.float32) / 16).reshape(-1, 8, 8)
-    return every_fifth(from_arrays(images, np.asarray(targets)), split)
+    return every_fifth(from_arrays((pixels / 16).reshape(-1, 8, 8), targets), split)
 
 
 def open_faces(split: str) -> Source:
     """100 faces (class 1) and 100 other patches (class 0), 25×25, one channel (LFW subset, in scikit-image)."""
-    try:
-        import skimage.data
-    except ImportError:
-        raise MissingExtraError("the set 'faces' lies in scikit-image: pip install scikit-image") from None
-    # Read the packaged file itself: scikit-image's own function may go to the network.
-    file = Path(skimage.data.__file__).with_name("lfw_subset.npy")
+    file = _folder("skimage", "faces") / "data" / "lfw_subset.npy"
     if not file.is_file():
         raise MissingDataError("the installed scikit-image lacks lfw_subset.npy: pip install 'scikit-image>=0.20'")
     images = np.load(file, allow_pickle=False).astype(np.float32)
@@ -78,18 +77,23 @@ def _crop_photo(file: str) -> np.ndarray:
 
 def find_photo(file: str) -> Path:
     """Where the packaged file of a photograph is."""
-    try:
-        import skimage.data
-        import sklearn.datasets
-    except ImportError:
-        raise MissingExtraError(
-            "the set 'sample-photos' lies in scikit-image and scikit-learn: pip install scikit-image scikit-learn"
-        ) from None
-    # The packaged files themselves: scikit-image's own functions may go to the network.
-    homes = (Path(skimage.data.__file__).parent, Path(sklearn.datasets.__file__).parent / "images")
+    homes = (_folder("skimage", "sample-photos") / "data", _folder("sklearn", "sample-photos") / "datasets" / "images")
     for path in (home / file for home in homes):
         if path.is_file():
             return path
     raise MissingDataError(
         f"the installed scikit-image and scikit-learn lack {file}: pip install 'scikit-image>=0.20' 'scikit-learn>=1.0'"
     )
+
+
+# Modules by the names under which they are installed.
+_INSTALLED_AS = {"skimage": "scikit-image", "sklearn": "scikit-learn"}
+
+
+def _folder(module: str, wanted: str) -> Path:
+    """Where a package lies, found without importing it; `wanted` is the set that needs it."""
+    found = find_spec(module)
+    if found is None or found.origin is None:
+        name = _INSTALLED_AS[module]
+        raise MissingExtraError(f"the set {wanted!r} lies in {name}: pip install {name}")
+    return Path(found.origin).parent

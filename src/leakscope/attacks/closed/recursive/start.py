@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy.optimize import brentq, minimize_scalar
 from torch import Tensor
 
 from leakscope.attacks.closed.recursive.layer_chain import LayerBlock
@@ -128,10 +127,15 @@ def _brackets(
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    # Here and not above: it takes 0.6 s to import, and every worker of an audit would wait for it.
+    from scipy.optimize import brentq
+
     solve: Any = brentq
     return float(solve(function, low, high, rtol=1e-14, xtol=1e-300))
 
 
 def _lowest(function: Callable[[float], float], ends: list[float]) -> float:
+    from scipy.optimize import minimize_scalar
+
     found: Any = minimize_scalar(function, bounds=ends, method="bounded", options={"xatol": 1e-9 * abs(ends[0])})
     return float(found.x)
