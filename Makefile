@@ -22,8 +22,9 @@ audit: $(VENV)/.installed bytecode ## Audit the example model and write runs/fir
 pictures: audit ## Take the documentation's pictures of the report again
 	$(BIN)/python benchmarks/screenshots.py runs/first-audit --docs
 
+# Three at a time on two cores: tests of timeouts, kills and browsers wait more than they work.
 test: $(VENV)/.installed bytecode browser fetched-schemas ## Run the quick tests
-	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -m "not slow" -n 3 --dist loadfile
 
 check: $(VENV)/.installed ## Lint, formatting, types and import layers
 	$(BIN)/ruff check .

@@ -92,6 +92,7 @@ def test_running_again_runs_nothing_and_changes_no_byte(finished: Path) -> None:
     assert _summary(finished) == summary
 
 
+@pytest.mark.usefixtures("inline_workers")
 def test_one_worker_gives_the_same_bytes_as_two(finished: Path, tmp_path: Path) -> None:
     run_campaign(parse_config(SMALL), tmp_path / "one", quiet=True, workers=1, command="leakscope audit")
     one = {path.name: path.read_bytes() for path in (tmp_path / "one" / "cells").iterdir()}
@@ -104,6 +105,7 @@ def test_other_settings_do_not_enter_a_finished_directory(finished: Path) -> Non
         run_campaign(parse_config({**SMALL, "victims": 1}), finished, quiet=True)
 
 
+@pytest.mark.usefixtures("inline_workers")
 def test_hidden_images_are_not_even_stored(tmp_path: Path) -> None:
     config = parse_config({**SMALL, "attacks": ["fc-inversion"], "defences": ["none"], "utility": None, "workers": 1})
     run_campaign(config, tmp_path / "run", quiet=True, show_images=False)
@@ -121,6 +123,7 @@ def test_status_line_and_exit_code_are_one_decision(finished: Path) -> None:
 
 
 @pytest.mark.parametrize(("above", "code", "head"), [(30.0, 1, "FAILED"), (200.0, 0, "PASSED")])
+@pytest.mark.usefixtures("inline_workers")
 def test_the_report_follows_the_gate(tmp_path: Path, above: float, code: int, head: str) -> None:
     small = {**SMALL, "attacks": ["fc-inversion"], "defences": ["none"], "utility": None, "workers": 1}
     found = run_campaign(parse_config({**small, "fail_above": above}), tmp_path / "run", quiet=True)

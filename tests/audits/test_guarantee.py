@@ -13,6 +13,8 @@ from leakscope.defences.dp_sgd import dp_sgd
 from leakscope.report.schema import parse_summary
 from leakscope.types import LocalTraining
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 SPEC = "dp-sgd:norm=1.0,noise_multiplier=4.0"
 CONFIG = {
     "models": ["mlp"],

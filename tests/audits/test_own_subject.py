@@ -18,6 +18,8 @@ from leakscope.audits.subject import Subject
 from leakscope.errors import BadInputError, LeakscopeError, UsageError
 from own_files import draw_photographs, save_rows, save_wrapped, write_module
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 ONE: dict[str, Any] = {"attacks": ["fc-inversion"], "victims": 2, "workers": 1}
 
 

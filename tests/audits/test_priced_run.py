@@ -21,6 +21,8 @@ from leakscope.errors import UsageError
 from leakscope.report import SelfCheck
 from leakscope.types import Status
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 TINY = {
     "model_options": {"mlp": {"hidden": [16], "activation": "sigmoid"}},
     "victims": 2,

@@ -20,6 +20,8 @@ from leakscope.audits.run import publish
 from leakscope.audits.subject import Subject
 from own_files import draw_photographs
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 SETTINGS: dict[str, Any] = {
     "model_options": {"mlp": {"hidden": [4]}},
     "attacks": ["fc-inversion"],

@@ -30,6 +30,8 @@ from leakscope.software import hash_source, software
 from leakscope.types import Status
 from own_files import draw_photographs, save_rows, write_module
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 PACKAGE = Path(execute_module.__file__).parents[1]
 SMALL: dict[str, Any] = {
     "model_options": {"mlp": {"hidden": [4]}},

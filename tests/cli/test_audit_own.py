@@ -12,6 +12,8 @@ import pytest
 
 from own_files import draw_photographs, save_rows, write_module
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 Command = Callable[..., tuple[int, str, str]]
 QUICK = ("--victims", "1", "--workers", "1", "--quiet", "--out", "run")
 

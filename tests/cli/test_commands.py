@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 Command = Callable[..., tuple[int, str, str]]
 
 

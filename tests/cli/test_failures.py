@@ -15,6 +15,8 @@ from leakscope.audits import run as campaign
 from leakscope.cli import audit as audit_command
 from leakscope.report import SelfCheck
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 Command = Callable[..., tuple[int, str, str]]
 _CONFIG = "{utility: null, workers: 1, victims: 1, attacks: [fc-inversion], fail_above: 10}"
 _SECRET = "patient-4711"

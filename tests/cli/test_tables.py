@@ -15,6 +15,8 @@ import yaml
 
 import leakscope as ls
 
+pytestmark = pytest.mark.usefixtures("inline_workers")
+
 Command = Callable[..., tuple[int, str, str]]
 AGE = np.array(
     [[0.3, 0, 1, 0, 1, 0], [0.7, 1, 0, 0, 0, 1], [0.5, 0, 0, 1, 1, 0], [0.2, 1, 0, 0, 1, 0]], dtype="float32"

@@ -44,11 +44,12 @@ def test_the_script_is_short_and_imports_no_leakscope() -> None:
     assert len([line for line in text.splitlines() if line.strip()]) <= 20
 
 
-@pytest.mark.parametrize("words", [("--attack", "idlg"), ("--attack", "fc-inversion"), ("--attack", "dlg")])
-def test_the_image_comes_back_knowing_nothing_but_model_and_update(
-    client: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    result, psnr = _attack(client, tmp_path / "out", *words)
+@pytest.mark.parametrize(
+    "attack",
+    ["idlg", pytest.param("fc-inversion", marks=pytest.mark.slow), pytest.param("dlg", marks=pytest.mark.slow)],
+)
+def test_the_image_comes_back_knowing_nothing_but_model_and_update(client: Path, tmp_path: Path, attack: str) -> None:
+    result, psnr = _attack(client, tmp_path / "out", "--attack", attack)
     assert result["labels"] == [7]
     # 8-bit pictures limit what can be measured to about 59 dB.
     assert psnr > 45

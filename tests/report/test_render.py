@@ -175,7 +175,7 @@ def test_images_are_shown_worst_first_and_originals_once():
     assert Page(page).count("image") == 2 + len(shown)
 
 
-@pytest.mark.parametrize(("side", "at_least"), [(32, 500), (64, 180), (300, 10)])
+@pytest.mark.parametrize(("side", "at_least"), [(32, 500), (64, 180), pytest.param(300, 10, marks=pytest.mark.slow)])
 def test_five_hundred_images_stay_below_five_megabytes(side, at_least):
     content = summary(seeds=1, victims=500)
     content["cells"] = content["cells"][:1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,13 @@ def data_of(spec) -> set[str]:
     return found | {one["name"] for one in spec.get("reads_data", ())}
 
 
+@cache
+def cells_of(name, scale):
+    """Cells of one recipe at one scale; thousands, at the paper's."""
+    recipe = RECIPES[name]
+    return tuple(recipe.cells(recipe.scale(scale)))
+
+
 @everyone
 def test_it_says_what_it_must(name):
     recipe = RECIPES[name]
@@ -54,17 +62,18 @@ def test_scales_are_priced_and_cells_are_told_apart(name):
     recipe = RECIPES[name]
     assert recipe.scale("cpu").minutes <= MOST_MINUTES
     for scale in SCALES:
-        cells = list(recipe.cells(recipe.scale(scale)))
+        cells = cells_of(name, scale)
         assert cells
         assert recipe.scale(scale).minutes > 0
         assert len({cell.name for cell in cells}) == len(cells), "tags that tell cells apart"
-        assert [cell.spec for cell in cells] == [cell.spec for cell in recipe.cells(recipe.scale(scale))]
+    again = recipe.cells(recipe.scale("cpu"))
+    assert [cell.spec for cell in cells_of(name, "cpu")] == [cell.spec for cell in again]
 
 
 @everyone
 def test_every_number_has_its_cells_at_the_scale_of_the_paper(name):
     recipe = RECIPES[name]
-    cells = list(recipe.cells(recipe.scale("paper")))
+    cells = cells_of(name, "paper")
     for number in recipe.numbers:
         if number.tags is not None:
             assert any(number.tags.items() <= cell.tags.items() for cell in cells), f"no cell measures {number}"
@@ -87,7 +96,7 @@ def test_stored_victims_are_those_of_the_recipe(name):
 def test_smoke_runs_here_without_data_and_shows_no_verdict(name, monkeypatch):
     monkeypatch.delenv("LEAKSCOPE_DATA", raising=False)
     recipe = RECIPES[name]
-    cells = list(recipe.cells(recipe.scale("smoke")))
+    cells = cells_of(name, "smoke")
     assert set().union(*(data_of(cell.spec) for cell in cells)) <= EMBEDDED
     found = run_here(recipe, "smoke")
     assert not [(one.cell.name, one.reason) for one in found.unexplained]

@@ -8,6 +8,9 @@ import typer
 
 from leakscope.cli.failures import use_run_folder
 from leakscope.cli.terminal import echo
+from leakscope.errors import UsageError, suggest
+
+SCALES = ("smoke", "cpu", "paper")
 
 
 def reproduce(
@@ -36,17 +39,7 @@ def reproduce(
 
     Example: leakscope reproduce agic/table-1 --scale cpu --workers 2
     """
-    from leakscope.errors import UsageError, suggest
-
-    known = ("smoke", "cpu", "paper")
-    if scale not in known:
-        raise UsageError(f"unknown scale {scale!r}.{suggest(scale, known)}")
-    if store and scale == "smoke":
-        raise UsageError("--store keeps evidence, and smoke is none; use --scale cpu, or drop --store")
-    if workers is not None and workers < 1:
-        raise UsageError(f"--workers must be ≥ 1, got {workers}; leave it out for one per core")
-    if not (timeout >= 0 and timeout < float("inf")):
-        raise UsageError(f"--timeout must be a number of seconds, 0 for no limit, got {timeout}")
+    _check(scale, workers=workers, timeout=timeout, store=store)
     if not names and not (show_list or claims):
         raise UsageError("nothing to reproduce; name reproductions, or all, or use --list")
     # From here on torch is imported.
@@ -83,3 +76,15 @@ def reproduce(
     )
     echo(text)
     return code
+
+
+def _check(scale: str, *, workers: int | None, timeout: float, store: bool | None) -> None:
+    """Refuse what cannot be meant, before torch is imported."""
+    if scale not in SCALES:
+        raise UsageError(f"unknown scale {scale!r}.{suggest(scale, SCALES)}")
+    if store and scale == "smoke":
+        raise UsageError("--store keeps evidence, and smoke is none; use --scale cpu, or drop --store")
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers must be ≥ 1, got {workers}; leave it out for one per core")
+    if not (timeout >= 0 and timeout < float("inf")):
+        raise UsageError(f"--timeout must be a number of seconds, 0 for no limit, got {timeout}")
