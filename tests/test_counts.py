@@ -163,7 +163,7 @@ def test_a_simulation_that_needs_more_than_the_budget_is_refused(monkeypatch):
     ls.get_attack("inverting-gradients", steps=2).reconstruct(seen)
 
 
-@pytest.mark.parametrize(("name", "steps"), [("dense", 600), ("mlp", 300)])
+@pytest.mark.parametrize(("name", "steps"), [("dense", 600), pytest.param("mlp", 300, marks=pytest.mark.slow)])
 def test_what_a_simulated_step_is_said_to_need_is_about_what_it_takes(name, steps):
     program = f"""
 import resource, torch, leakscope as ls

@@ -108,6 +108,7 @@ def run(tmp_path, *options):
     return done, summary
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_both(tmp_path):
     words = "--attack two_rounds:two_rounds --attack fc-inversion --defence none --defence guarded:guarded:sigma=0.0001"
     done, summary = run(tmp_path, *words.split())

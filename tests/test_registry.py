@@ -142,7 +142,14 @@ def test_every_public_name_resolves():
         _ = leakscope.nonsense
 
 
-@pytest.mark.parametrize("before", ["", "import leakscope.audits.cell", "import leakscope.audits, leakscope.cli"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param("", marks=pytest.mark.slow),
+        "import leakscope.audits.cell",
+        pytest.param("import leakscope.audits, leakscope.cli", marks=pytest.mark.slow),
+    ],
+)
 def test_audit_is_a_function_whatever_was_imported_before(before):
     code = f"{before}\nimport leakscope as ls\nassert callable(ls.audit), ls.audit\nprint(ls.audit.__module__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)

@@ -103,6 +103,7 @@ def test_victims_in_lockstep_get_generators_of_their_own():
     assert bool((result.scores.psnr > result.baseline_psnr + 6).all())
 
 
+@pytest.mark.slow
 def test_a_residual_network_with_batch_statistics_is_taken_on():
     model = build("resnet18-grnn", num_classes=10, image_size=32, seed=0).train()
     batch = batch_of([7], shape=(3, 32, 32), dtype=torch.float32)

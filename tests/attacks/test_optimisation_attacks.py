@@ -129,6 +129,7 @@ def test_every_attack_lowers_its_distance_and_stores_the_loss_of_its_iterate(nam
     assert found.inputs.dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_knowing_more_never_hurts_on_deltas():
     model = build("mlp", num_classes=10, in_channels=1, image_size=8, hidden=[64], activation="sigmoid", seed=1)
     batch = load("digits", indices=[1, 5, 9, 12])

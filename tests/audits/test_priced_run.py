@@ -212,6 +212,7 @@ def _check_overhead(bill: Bill) -> None:
     ), "overhead is paid once in both"
 
 
+@pytest.mark.slow
 def test_real_sample_runs_price_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     def check_slowly() -> SelfCheck:
         time.sleep(0.3)

@@ -75,7 +75,9 @@ def _listen(monkeypatch: pytest.MonkeyPatch, listener: Callable[[Event], None]) 
     monkeypatch.setattr(run_module, "show_events", show)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
 def test_a_signal_leaves_summary_and_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
@@ -142,7 +144,7 @@ def test_cells_that_never_began_are_called_so_by_every_file(
     assert "not-run" in (tmp_path / "run" / "report.html").read_text()
 
 
-@pytest.mark.parametrize(("presses", "status"), [(1, "timeout"), (2, "not-run")])
+@pytest.mark.parametrize(("presses", "status"), [pytest.param(1, "timeout", marks=pytest.mark.slow), (2, "not-run")])
 def test_ctrl_c_ends_a_run_whose_worker_is_frozen_in_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, presses: int, status: str
 ) -> None:

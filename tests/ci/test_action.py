@@ -87,6 +87,7 @@ def test_the_install_step_installs_this_project_with_its_pins(tmp_path: Path) ->
     assert words[-1] == str(ROOT)
 
 
+@pytest.mark.slow
 def test_the_audit_step_audits_and_the_gate_step_fails(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     _tool(tmp_path / "bin", "leakscope", f'exec {sys.executable} -m leakscope "$@"')

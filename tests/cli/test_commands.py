@@ -80,6 +80,7 @@ def test_dry_run_prices_and_runs_nothing(command: Command, tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_dry_run_as_json_tells_what_a_budget_would_do(command: Command, tmp_path: Path) -> None:
     words = (
         "audit --attack inverting-gradients:steps=9000000 --attack adam-l1 --victims 1 --budget 20m "

@@ -55,6 +55,7 @@ def test_the_image_comes_back_knowing_nothing_but_model_and_update(client: Path,
     assert psnr > 45
 
 
+@pytest.mark.slow
 def test_weights_passed_as_an_update_are_refused(client: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "leakscope", "attack", str(client / "net.pt"),
                "--model", "plain_client:build", "--input-shape", "1,8,8", "--out", str(tmp_path / "out")]  # fmt: skip

@@ -123,7 +123,7 @@ def test_a_gate_is_part_of_the_distance():
     assert float(moved - exact) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("name", ["spare layer", "gate"])
+@pytest.mark.parametrize("name", ["spare layer", pytest.param("gate", marks=pytest.mark.slow)])
 def test_closed_forms_labels_and_defences_accept_them(name):
     model = usual(name)
     batch = _batch(model)
