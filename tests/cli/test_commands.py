@@ -68,6 +68,7 @@ def test_an_unknown_option_suggests_the_nearest(command: Command, tmp_path: Path
     assert "'steps'" in err
 
 
+@pytest.mark.slow
 def test_dry_run_prices_and_runs_nothing(command: Command, tmp_path: Path) -> None:
     words = "audit --defence none --defence prune:fraction=0.5 --dry-run --workers 1 --out"
     code, out, _ = command(*words.split(), str(tmp_path / "run"))
@@ -80,7 +81,6 @@ def test_dry_run_prices_and_runs_nothing(command: Command, tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 def test_dry_run_as_json_tells_what_a_budget_would_do(command: Command, tmp_path: Path) -> None:
     words = (
         "audit --attack inverting-gradients:steps=9000000 --attack adam-l1 --victims 1 --budget 20m "

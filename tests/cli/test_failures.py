@@ -199,6 +199,7 @@ def test_a_name_that_is_no_text_is_printed(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_code_of_an_audit_survives_a_reader_who_left(
     audit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

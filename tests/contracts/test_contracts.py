@@ -118,7 +118,9 @@ BEHIND_CONVOLUTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", ON_PICTURES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "gias" else name for name in ON_PICTURES]
+)
 def test_every_attack_works_behind_convolutions_or_says_why_not(name):
     expected = BEHIND_CONVOLUTIONS[name]
     problem = convolutional_problem()
