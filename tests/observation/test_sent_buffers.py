@@ -71,7 +71,9 @@ def test_the_client_sends_what_torch_would_keep():
     assert update.buffers.keys() == after.keys()
     for name, value in after.items():
         torch.testing.assert_close(update.buffers[name], value, rtol=1e-10, atol=1e-12)
-    assert not share(model, data, seed=1, local=local).buffers
+    silent = share(model, data, seed=1, local=local)
+    assert isinstance(silent, SharedUpdate)
+    assert not silent.buffers
 
 
 @pytest.mark.parametrize("momentum", [0.3, None], ids=str)
@@ -135,6 +137,7 @@ def test_every_scenario_sees_what_was_sent_and_nothing_of_the_truth(scenario, tm
     other = Batch(data.inputs.flip(-1) * 0.5, data.targets)
     found, again = (observe(model, update, scenario=scenario, truth=truth) for truth in (data, other))
     assert found.batch_statistics is not None
+    assert again.batch_statistics is not None
     assert all(
         torch.equal(found.batch_statistics[name], again.batch_statistics[name]) for name in again.batch_statistics
     )
