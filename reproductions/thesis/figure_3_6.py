@@ -21,14 +21,15 @@ from leakscope.reproduction.recipe import Tag
 from reproductions.thesis.curves import draw_runs
 from reproductions.thesis.setting import (
     CPU_TEST,
+    PUBLISHED,
     SCHEDULES,
     SIDE,
     UNTRAINED,
     attacked,
     columns_of,
     draw,
+    paper_scale,
     reads,
-    sets_of,
     smoke_scale,
 )
 from reproductions.thesis.table_3_16 import COLUMNS, DEFENCES, SCALES
@@ -124,19 +125,12 @@ RECIPE = PaperRecipe(
                 "attacks": {"GRNN": "grnn:steps=300"},
             },
         ),
-        RecipeScale(
-            "paper",
+        paper_scale(
             150,
+            COLUMNS,
             victims=10,
             among=2_000,
-            steps=1_000,
-            models=("lenet-grnn",),
-            data=sets_of(COLUMNS, paper=True),
-            options={
-                "columns": list(COLUMNS),
-                "side": SIDE,
-                "attacks": {"GRNN": "grnn:steps=1000,schedule=paper"},
-            },
+            attacks={"GRNN": PUBLISHED["GRNN"]},
         ),
     ),
     cells=cells,

@@ -20,6 +20,8 @@ STAND_INS = {
 CPU_TEST = {"digits": 360, "olivetti": 70, "cifar100": 800, "cifar10": 800}
 CPU_TRAIN = {"digits": 1_437, "olivetti": 280, "cifar100": 486}
 SIDE = 32
+# The attacks of scale `paper`.
+PUBLISHED = {"GRNN": "grnn:steps=1000,schedule=paper", "DLG": "dlg:steps=300,retries=3"}
 # The threshold that the thesis itself names for a recognisable picture: its section 3.3.2.2.
 RECOGNISABLE = 0.2
 SMALL = "reproductions.networks:small_convnet"
@@ -98,6 +100,29 @@ def smoke_scale(**options: Any) -> RecipeScale:
         models=(SMALL,),
         data=("digits",),
         options={**usual, **options},
+    )
+
+
+def paper_scale(
+    minutes: float,
+    columns: Sequence[str],
+    *,
+    victims: int,
+    among: int,
+    models: tuple[str, ...] = ("lenet-grnn",),
+    attacks: Mapping[str, str] = PUBLISHED,
+    **options: Any,
+) -> RecipeScale:
+    """The thesis' own sets at 32 × 32 and the published attacks."""
+    return RecipeScale(
+        "paper",
+        minutes,
+        victims=victims,
+        among=among,
+        steps=1_000,
+        models=models,
+        data=sets_of(columns, paper=True),
+        options={"columns": list(columns), "side": SIDE, "attacks": dict(attacks), **options},
     )
 
 

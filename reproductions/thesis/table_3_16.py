@@ -31,6 +31,7 @@ from reproductions.thesis.setting import (
     attacked,
     columns_of,
     draw,
+    paper_scale,
     sets_of,
     smoke_scale,
 )
@@ -218,20 +219,12 @@ RECIPE = PaperRecipe(
                 "attacks": {"GRNN": "grnn:steps=400", "DLG": "dlg:steps=60,retries=0"},
             },
         ),
-        RecipeScale(
-            "paper",
+        paper_scale(
             9_000,
+            COLUMNS,
             victims=10,
             among=10_000,
-            steps=1_000,
-            models=("lenet-grnn",),
-            data=sets_of(COLUMNS, paper=True),
-            options={
-                "columns": list(COLUMNS),
-                "side": SIDE,
-                "batches": [1, 4, 8, 16],
-                "attacks": {"GRNN": "grnn:steps=1000,schedule=paper", "DLG": "dlg:steps=300,retries=3"},
-            },
+            batches=[1, 4, 8, 16],
         ),
     ),
     cells=cells,

@@ -22,6 +22,7 @@ from reproductions.thesis.curves import draw_runs
 from reproductions.thesis.setting import (
     CPU_TEST,
     ENDINGS,
+    PUBLISHED,
     RECOGNISABLE,
     SCHEDULES,
     SIDE,
@@ -29,6 +30,7 @@ from reproductions.thesis.setting import (
     attacked,
     columns_of,
     draw,
+    paper_scale,
     reads,
     sets_of,
     smoke_scale,
@@ -122,19 +124,12 @@ RECIPE = PaperRecipe(
                 "attacks": {"GRNN": "grnn:steps=1000"},
             },
         ),
-        RecipeScale(
-            "paper",
+        paper_scale(
             60,
+            COLUMNS,
             victims=20,
             among=2_000,
-            steps=1_000,
-            models=("lenet-grnn",),
-            data=sets_of(COLUMNS, paper=True),
-            options={
-                "columns": list(COLUMNS),
-                "side": SIDE,
-                "attacks": {"GRNN": "grnn:steps=1000,schedule=paper"},
-            },
+            attacks={"GRNN": PUBLISHED["GRNN"]},
         ),
     ),
     cells=cells,

@@ -31,6 +31,7 @@ from reproductions.thesis.setting import (
     columns_of,
     converge,
     draw,
+    paper_scale,
     sets_of,
     smoke_scale,
 )
@@ -200,26 +201,19 @@ RECIPE = PaperRecipe(
                 "epochs": {"MNIST": 30, "CIFAR-100": 100, "LFW": 100},
             },
         ),
-        RecipeScale(
-            "paper",
+        paper_scale(
             9_000,
+            COLUMNS,
             victims=50,
             among=10_000,
-            steps=1_000,
             models=("lenet-grnn", "resnet18-grnn"),
-            data=sets_of(COLUMNS, paper=True),
-            options={
+            rows=ALL_ROWS,
+            residual={
                 "columns": list(COLUMNS),
-                "side": SIDE,
-                "attacks": {"GRNN": "grnn:steps=1000,schedule=paper", "DLG": "dlg:steps=300,retries=3"},
-                "rows": ALL_ROWS,
-                "residual": {
-                    "columns": list(COLUMNS),
-                    "victims": 50,
-                    "attack": "grnn:steps=1000,schedule=paper,tv=1e-6",
-                },
-                "epochs": {"MNIST": 30, "CIFAR-100": 100, "LFW": 100},
+                "victims": 50,
+                "attack": "grnn:steps=1000,schedule=paper,tv=1e-6",
             },
+            epochs={"MNIST": 30, "CIFAR-100": 100, "LFW": 100},
         ),
     ),
     cells=cells,

@@ -28,7 +28,7 @@ from reproductions.thesis.setting import (
     attacked,
     columns_of,
     draw,
-    sets_of,
+    paper_scale,
     smoke_scale,
 )
 from reproductions.thesis.verdicts import falls_short, means_over
@@ -175,22 +175,15 @@ RECIPE = PaperRecipe(
                 "residual": "",
             },
         ),
-        RecipeScale(
-            "paper",
+        paper_scale(
             60_000,
+            COLUMNS,
             victims=10,
             among=10_000,
-            steps=1_000,
             models=("lenet-grnn", "resnet18-grnn"),
-            data=sets_of(COLUMNS, paper=True),
-            options={
-                "columns": list(COLUMNS),
-                "side": SIDE,
-                "batches": list(BATCHES),
-                "rows": [["GRNN", "LeNet"], ["DLG", "LeNet"], ["GRNN", "ResNet-18"]],
-                "attacks": {"GRNN": "grnn:steps=1000,schedule=paper", "DLG": "dlg:steps=300,retries=3"},
-                "residual": "grnn:steps=1000,schedule=paper,tv=1e-6",
-            },
+            batches=list(BATCHES),
+            rows=[["GRNN", "LeNet"], ["DLG", "LeNet"], ["GRNN", "ResNet-18"]],
+            residual="grnn:steps=1000,schedule=paper,tv=1e-6",
         ),
     ),
     cells=cells,

@@ -190,7 +190,7 @@ def test_a_terminal_without_unicode_gets_plain_text(environment: dict[str, str])
 
 def test_ascii_means_ascii() -> None:
     for words in ("list", "--help", "audit --help"):
-        _run(words, env={"PYTHONIOENCODING": "ascii"}).stdout.decode("ascii")
+        assert _run(words, env={"PYTHONIOENCODING": "ascii"}).stdout.decode("ascii")
 
 
 def test_a_name_that_is_no_text_is_printed(tmp_path: Path) -> None:
