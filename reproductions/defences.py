@@ -118,7 +118,10 @@ def main() -> None:
         for data in args.data:
             folder = args.out / part / data
             if not args.print_only:
-                run_campaign(parse_config(PARTS[part].settings(data)), folder)
+                ran = run_campaign(parse_config(PARTS[part].settings(data)), folder)
+                if ran.sweep.interrupted:
+                    # Stopped means stopped: the trainings below would go on for minutes.
+                    raise SystemExit(ran.exit_code)
             found = folder / "summary.json"
             if found.exists():
                 summary = parse_summary(json.loads(found.read_text(encoding="utf-8")))

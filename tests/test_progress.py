@@ -56,6 +56,16 @@ def test_an_attempt_that_begins_again_has_its_own_pace(clock: list[float]) -> No
     assert stream.getvalue().splitlines()[-1] == "[2/10] try, 0:00:16 left"
 
 
+def test_the_same_count_again_is_no_new_attempt(clock: list[float]) -> None:
+    stream = io.StringIO()
+    with show_progress(stream) as shown, shown.count("pieces", 100, every=0.0) as counter:
+        for done in (1, 50, 50, 51):
+            clock[0] += 10.0
+            counter.update(done, "piece")
+    # 51 of 100 in 40 s; counted from the second 50 on it would be 0:00:09.
+    assert stream.getvalue().splitlines()[-1] == "[51/100] piece, 0:00:38 left"
+
+
 def test_the_end_has_no_time_left_and_a_caller_may_know_better(clock: list[float]) -> None:
     stream = io.StringIO()
     with show_progress(stream) as shown, shown.count("cells", every=0.0) as counter:

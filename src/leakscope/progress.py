@@ -40,7 +40,7 @@ class Counter(ABC):
     def update(self, done: int, text: Text = "", *, total: int | None = None, left: float | None = None) -> None:
         """Say that `done` of the total are done. A `text` that costs something to make is a function."""
         self.total = self.total if total is None else total
-        if self._first is None or done <= self._last:
+        if self._first is None or done < self._last:
             # A continued run must not count earlier steps as its own; an attempt that starts again begins at 1.
             self._first = done - 1 if self._first is None else 0
             self._began = self._began if self._last == 0 else time.monotonic()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,3 +89,13 @@ def test_the_narrow_network_is_the_convnet_at_a_quarter_of_its_width():
 
     assert [4 * width for width in widths(narrow)] == widths(whole)
     assert narrow(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_a_stopped_audit_ends_the_program_before_its_trainings(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    stopped = SimpleNamespace(sweep=SimpleNamespace(interrupted=True), exit_code=143)
+    monkeypatch.setattr(defences, "run_campaign", lambda config, folder: stopped)
+    monkeypatch.setattr(sys, "argv", ["defences", "--parts", "convnet", "--data", "cifar10", "--out", str(tmp_path)])
+    monkeypatch.setattr(defences, "narrow_costs", lambda *args, **options: pytest.fail("went on training"))
+    with pytest.raises(SystemExit) as ended:
+        defences.main()
+    assert ended.value.code == 143
