@@ -231,6 +231,18 @@ def test_a_shared_lock_gives_the_key_away():
     assert not any("lock" in name for name in knowing.recipe.matched(seen).update.tensors)
 
 
+def test_the_attacker_who_knows_matches_nothing_behind_the_first_fully_connected_layer():
+    layers = (nn.Conv2d(1, 3, 3), nn.Sigmoid(), nn.Flatten(), nn.Linear(48, 6), nn.Sigmoid(), nn.Linear(6, 4))
+    batch, defence = batch_of([2]), key_lock()
+    hardened = defence.harden(nn.Sequential(*layers).double(), seed=3)
+    seen = observe(hardened, shared(hardened, batch, defence=defence), scenario="A", truth=batch)
+    knowing = defence.adapt(idlg(steps=2))
+    assert isinstance(knowing, GradientMatching)
+    matched = set(knowing.recipe.matched(seen).update.tensors)
+    assert {"3.weight", "3.bias"} <= matched
+    assert not {"5.weight", "5.bias"} & matched
+
+
 def test_updates_with_open_locks_average_as_without_locks():
     locked = key_lock().harden(deeper(), seed=3)
     open_lock(locked.client)
@@ -268,7 +280,7 @@ def test_a_first_layer_that_is_fully_connected_gives_the_picture_away():
     seen = observe(hardened, shared(hardened, batch), scenario="C", truth=batch)
     found = fc_inversion().reconstruct(seen, diagnosing=False)
     assert float((found.inputs - batch.inputs).abs().max()) < 1e-9
-    assert key_lock().strong_attacks == ("fc-inversion",)
+    assert key_lock().strong_attacks == ("fc-inversion", "inverting-gradients:restarts=4")
 
 
 @pytest.mark.parametrize("options", [{}, {"activation": "relu"}, {"shared": "lock"}, {"lock_known": True}], ids=str)

@@ -283,6 +283,13 @@ MUTANTS = (
         _L_READ,
     ),
     Mutant(
+        "the attacker who knows key-lock matches the last layers, too",
+        "defences/key_lock.py",
+        "needless = (BehindFirstLinear(), *(",
+        "needless = (*(), *(",
+        (f"{_LOCK}the_attacker_who_knows_matches_nothing_behind_the_first_fully_connected_layer",),
+    ),
+    Mutant(
         "the attacker who knows key-lock matches the lock's own tensors",
         "defences/key_lock.py",
         "(LockTensors(),) if",

@@ -23,6 +23,7 @@ from leakscope.defences.locks import (
     find_places,
     insert_locks,
 )
+from leakscope.defences.precode import BehindFirstLinear
 from leakscope.errors import UsageError, suggest
 
 PAPER = "Ren, Deng, Xie, Ma, Ma: Gradient Leakage Defense with Key-Lock Module for Federated Learning, arXiv:2305.04095"
@@ -54,8 +55,9 @@ class KeyLock(Defence):
     name: str = "key-lock"
     paper: str = PAPER
     changes_network = True
-    # The lock comes behind the first layer: a fully connected one gives its input away as before.
-    strong_attacks = ("fc-inversion",)
+    # The lock comes behind the first layer: a fully connected one gives its input away as before. A search for scale,
+    # shift and picture together ends in many places: one of several starts comes much further than the usual one.
+    strong_attacks = ("fc-inversion", "inverting-gradients:restarts=4")
 
     def __post_init__(self) -> None:
         choices = {
@@ -85,12 +87,14 @@ class KeyLock(Defence):
     def adapt(self, attack: Attack) -> Attack:
         """The attacker searches for γ and β, or for the key where the lock is known, beside the pictures.
 
-        A lock's shared gradient tells the key in closed form, and then nothing of the picture that the other tensors
-        do not tell; it is so long that a match of all tensors would be a match of little else.
+        Free scales and shifts explain the long gradients of the last layers with any picture, and a cosine of all
+        tensors then ends at zero on a wrong one: what lies behind the first fully connected layer is left out. A
+        lock's shared gradient tells the key in closed form, and then nothing of the picture that the other tensors do
+        not tell; it is so long that a match of all tensors would be a match of little else.
         """
         if self.scaling != "locked":
             return attack
-        needless = (LockTensors(),) if self.shared in ("lock", "both") else ()
+        needless = (BehindFirstLinear(), *((LockTensors(),) if self.shared in ("lock", "both") else ()))
         return attack.revised(lambda recipe: replace(recipe, unknowns=True, leave_out=(*recipe.leave_out, *needless)))
 
     def _locks(self, places: list[Place], key: Tensor, *, kind: type[Lock], seed: int) -> dict[str, nn.Module]:
