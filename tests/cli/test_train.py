@@ -75,6 +75,10 @@ def test_key_lock_is_tested_with_other_keys(command: Command, tmp_path: Path) ->
     assert "with a random key: " in out
     assert set(read(tmp_path)["keys"]) == {"own", "random_key", "initial_locks", "random_and_initial"}
     assert "What the model is worth without the clients' keys" in (tmp_path / "report.html").read_text()
+    # Keys and lock layers are the clients': the model that is handed on has neither.
+    written = load_state(tmp_path / "model.safetensors")
+    assert written
+    assert not [name for name in written if "lock" in name or name.endswith(".key")]
 
 
 def test_a_failed_round_is_inconclusive_and_names_the_client(command: Command, tmp_path: Path) -> None:

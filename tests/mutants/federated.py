@@ -254,4 +254,25 @@ MUTANTS = (
         "(lock_source if name in keys else key_source)[name]",
         _KEYS,
     ),
+    Mutant(
+        "clients' keys and locks enter the server's model",
+        "federated/evaluation.py",
+        "network = copy_network(model) if any(memory.private for memory in memories) else model",
+        "network = model",
+        _KEYS,
+    ),
+    Mutant(
+        "the server starts with the first client's key",
+        "federated/server.py",
+        "        self.network = without_private(self.network)\n",
+        "        pass\n",
+        _KEYS,
+    ),
+    Mutant(
+        "the written model holds what never leaves a client",
+        "federated/federation.py",
+        "if name not in self.network.private}",
+        "if name}",
+        ("cli/test_train.py::test_key_lock_is_tested_with_other_keys",),
+    ),
 )

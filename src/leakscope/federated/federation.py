@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from leakscope.defence import Hardened
 from leakscope.errors import UsageError
@@ -25,7 +25,7 @@ class Training:
     """A finished federated training.
 
     Attributes:
-        model: the global network as clients train it, in eval mode.
+        model: the global network as clients train it, in eval mode; zeros where a client has what never leaves it.
         network: the same with both sides of the defence.
         rounds: one record per round.
         clients: the participants with what they kept.
@@ -37,6 +37,11 @@ class Training:
     rounds: tuple[RoundRecord, ...]
     clients: tuple[Client, ...]
     experiment: Experiment
+
+    def public_state(self) -> dict[str, Tensor]:
+        """The state dict of the global model without what never leaves a client: what may be handed on."""
+        held = self.model.state_dict()
+        return {name: value.detach() for name, value in held.items() if name not in self.network.private}
 
     @property
     def accuracies(self) -> list[float]:
