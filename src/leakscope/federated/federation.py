@@ -15,7 +15,9 @@ from leakscope.federated.client import Client
 from leakscope.federated.experiment import Experiment
 from leakscope.federated.identity import identify
 from leakscope.federated.memory import ClientMemory
-from leakscope.federated.play import CallClient, RoundRecord, play_round
+from leakscope.federated.parts import CallClient
+from leakscope.federated.play import RoundRecord, play_round
+from leakscope.federated.runners import open_runner
 from leakscope.federated.server import Server
 from leakscope.types import Batch
 
@@ -82,8 +84,11 @@ def train_federated(
         experiment: How to train.
         directory: Folder that keeps every finished round; a training that was stopped continues from there.
         watch: Called with the record of every round that is played now, once it is kept.
-        time_limit: Seconds after which a client's reply comes too late to count; None for no limit.
-        call: What runs one client, in place of `Client.take_part`; what it raises makes that client fail.
+        time_limit: Seconds of the server's clock that a client may take to train, and to validate. Clients then run in
+            a process of their own, which is ended where one is late or hangs; networks, losses and clients must be of a
+            kind that can be pickled. None applies no limit: a client that hangs, hangs the training.
+        call: What runs one client, in place of `Client.take_part`; what it raises makes that client fail. It runs in
+            this process, and cannot be ended: after `time_limit` it is left to itself, and does not count.
 
     Raises:
         RoundFailedError: Fewer clients than `min_completed` completed a round; the message names them with reasons.
@@ -102,12 +107,13 @@ def train_federated(
     server = Server(experiment.harden(model), experiment)
     kept = None if directory is None else Checkpoints(directory, identify(model, participants, test, experiment))
     records = [] if kept is None else _continue(kept, server, participants)
-    for number in range(len(records), experiment.rounds):
-        records.append(play_round(server, participants, test, round=number, time_limit=time_limit, call=call))
-        if kept is not None:
-            kept.save(server, participants, records[-1])
-        if watch is not None:
-            watch(records[-1])
+    with open_runner(time_limit, is_called=call is not None) as runner:
+        for number in range(len(records), experiment.rounds):
+            records.append(play_round(server, participants, test, round=number, call=call, runner=runner))
+            if kept is not None:
+                kept.save(server, participants, records[-1])
+            if watch is not None:
+                watch(records[-1])
     return Training(server.model.eval(), server.network, tuple(records), tuple(participants), experiment)
 
 

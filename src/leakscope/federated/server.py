@@ -18,7 +18,7 @@ from leakscope.federated.faults import check_mean
 from leakscope.networks import copy_network
 from leakscope.rng import generator
 from leakscope.steps.local import Memory
-from leakscope.types import SharedUpdate, Tensors
+from leakscope.types import Tensors
 
 
 @dataclass
@@ -49,18 +49,6 @@ class Server:
         ordered = sorted(clients)
         drawn = torch.randperm(len(ordered), generator=generator(self.experiment.seed, "select", round))
         return sorted(ordered[place] for place in drawn[: self.experiment.count_selected(len(ordered))].tolist())
-
-    @torch.no_grad()
-    def preview(self, update: SharedUpdate, buffers: Tensors) -> Hardened:
-        """The network as one client's reply alone would make it: W + Δ, or W − rate · gradient, and its buffers."""
-        network = copy_network(self.model)
-        parameters, statistics = dict(network.named_parameters()), dict(network.named_buffers())
-        rate = 1.0 if update.kind == "delta" else -self.experiment.server.lr
-        for name, value in update.tensors.items():
-            parameters[name].add_(rate * value.to(parameters[name]))
-        for name, value in buffers.items():
-            statistics[name].copy_(value)
-        return replace(self.network, client=network)
 
     @torch.no_grad()
     def apply(self, replies: Sequence[Reply], weights: Sequence[float]) -> None:
