@@ -165,9 +165,9 @@ MUTANTS = (
     ),
     Mutant(
         "gradients are validated uphill",
-        "federated/server.py",
-        "else -self.experiment.server.lr",
-        "else self.experiment.server.lr",
+        "federated/parts.py",
+        "else -rate",
+        "else rate",
         ("federated/test_federation.py::test_gradients_are_validated_one_step_downhill",),
     ),
     Mutant(
@@ -236,7 +236,7 @@ MUTANTS = (
     Mutant(
         "clients forget what they kept after a stop",
         "federated/checkpoints.py",
-        'client.memory.restore(groups.get(f"client/{client.number}", {}))',
+        "client.memory.restore({} if expected is None else self._read_state(path, str(expected)))",
         "pass",
         _CHECKPOINTS,
     ),
