@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from leakscope.defences.key_lock import key_lock
 from leakscope.defences.top_k import top_k
 from leakscope.errors import BadInputError, RoundFailedError, UsageError
 from leakscope.federated import FedBoosting, Poison, ServerOptimiser, train_federated
+from leakscope.files import unpack_tensors
 from leakscope.types import LocalTraining
 from small_federation import blobs, clients, experiment, network, same_bytes
 
@@ -57,8 +59,10 @@ def test_stopped_and_continued_gives_the_same_bytes(name, tmp_path):
     resumed = train_federated(start(), clients(), TEST, plan, directory=tmp_path / "resumed")
     assert same_bytes(straight.model, resumed.model)
     assert straight.rounds == resumed.rounds
-    last = "rounds/0003.safetensors"
-    assert (tmp_path / "straight" / last).read_bytes() == (tmp_path / "resumed" / last).read_bytes()
+    written = [path.relative_to(tmp_path / "straight") for path in (tmp_path / "straight").rglob("0003.safetensors")]
+    assert Path("rounds/0003.safetensors") in written
+    for last in written:
+        assert (tmp_path / "straight" / last).read_bytes() == (tmp_path / "resumed" / last).read_bytes()
     for mine, theirs in zip(straight.clients, resumed.clients, strict=True):
         kept = theirs.memory.state()
         assert all(torch.equal(value, kept[name]) for name, value in mine.memory.state().items())
@@ -84,6 +88,29 @@ def test_only_the_state_of_the_last_round_is_kept(tmp_path):
     train_federated(network(), clients(), TEST, experiment(), directory=tmp_path)
     names = sorted(path.name for path in (tmp_path / "rounds").iterdir())
     assert names == ["0000.json", "0001.json", "0002.json", "0002.safetensors"]
+
+
+@pytest.mark.parametrize("name", ["private", "private gradients"])
+def test_the_servers_checkpoint_holds_public_state_alone(name, tmp_path):
+    """What a client keeps is in a file of its own, which no server would have."""
+    training = train_federated(start(), clients(), TEST, experiment(**OPTIONS[name]), directory=tmp_path)
+    state, _ = unpack_tensors((tmp_path / "rounds" / "0002.safetensors").read_bytes(), name="state")
+    assert not [full for full in state if any(secret in full for secret in training.network.private)]
+    assert {full.partition("/")[0] for full in state} == {"model", "server"}
+    kept = sorted(path.relative_to(tmp_path / "clients") for path in (tmp_path / "clients").rglob("*.safetensors"))
+    assert kept == [Path(str(client.number)) / "0002.safetensors" for client in training.clients]
+    for client, path in zip(training.clients, kept, strict=True):
+        own, _ = unpack_tensors((tmp_path / "clients" / path).read_bytes(), name="own")
+        assert own.keys() == client.memory.state().keys()
+
+
+def test_a_clients_damaged_file_is_named(tmp_path):
+    plan = experiment(rounds=2, defence=key_lock(key_length=4))
+    train_federated(start(), clients(), TEST, plan, directory=tmp_path)
+    path = tmp_path / "clients" / "1" / "0001.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(BadInputError, match=r"1/0001\.safetensors is not what round 1 wrote"):
+        train_federated(start(), clients(), TEST, replace(plan, rounds=3), directory=tmp_path)
 
 
 def test_a_torn_round_is_played_again(tmp_path):

@@ -111,18 +111,14 @@ def test_the_minimum_is_a_share_of_those_who_take_part():
     assert [plan.count_needed(count) for count in (1, 2, 3, 30)] == [1, 2, 2, 20]
 
 
-def test_a_late_reply_does_not_count():
-    found = spoil(2, lambda reply: replace(reply, seconds=99.0))
-    assert found.rounds[0].failures == ()
+def test_how_long_a_client_says_it_took_decides_nothing():
+    """The server has a clock of its own: see test_time_limit."""
 
     def call(client, given, plan, turn):
-        reply = client.take_part(given, plan, round=turn)
-        return replace(reply, seconds=99.0 if client.number == 2 else 0.0)
+        return replace(client.take_part(given, plan, round=turn), seconds=99.0 * client.number)
 
-    plan = experiment(rounds=1, min_completed=0.5)
-    late = train_federated(network(), clients(), TEST, plan, call=call, time_limit=10.0)
-    assert late.rounds[0].failures[0].reason == "BadInputError: its reply took 99.0 s, the limit is 10 s"
-    assert list(late.rounds[0].weights) == [0, 1]
+    plan = experiment(rounds=1)
+    assert train_federated(network(), clients(), TEST, plan, call=call, time_limit=30.0).rounds[0].failures == ()
 
 
 @dataclass

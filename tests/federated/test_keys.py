@@ -10,9 +10,11 @@ import torch
 from leakscope.defences.key_lock import key_lock
 from leakscope.errors import UsageError
 from leakscope.federated import ServerOptimiser, train_federated
+from leakscope.federated.evaluation import evaluate
 from leakscope.federated.keys import evaluate_keys
+from leakscope.tasks import Classification
 from leakscope.types import SharedUpdate
-from small_federation import blobs, clients, experiment, network
+from small_federation import blobs, clients, experiment, network, state_of
 
 TEST = blobs(90, seed=99)
 
@@ -31,6 +33,27 @@ def test_nothing_private_is_sent_or_averaged(locked):
     assert not private & (reply.update.tensors.keys() | reply.buffers.keys())
     one, other = (client.memory.private for client in locked.clients[:2])
     assert all(not torch.equal(one[name], other[name]) for name in private)
+
+
+def test_the_servers_model_holds_no_clients_key_or_locks(locked):
+    """Neither trained nor drawn: the first client's own would be those that the seed gives the server, too."""
+    held = locked.model.state_dict()
+    assert locked.network.client is locked.model
+    for client in locked.clients:
+        start = copy.deepcopy(client)
+        start.start(network(), locked.experiment)
+        for name in locked.network.private:
+            assert not torch.equal(held[name], client.memory.private[name])
+            assert not torch.equal(held[name], start.memory.private[name])
+    assert all(not held[name].any() for name in locked.network.private)
+
+
+def test_evaluating_with_clients_values_leaves_the_network_as_it_was(locked):
+    before = state_of(locked.model)
+    memories = [client.memory for client in locked.clients]
+    accuracy, _ = evaluate(locked.model, TEST, loss=None, task=Classification(), memories=memories)
+    assert accuracy == pytest.approx(locked.accuracies[-1])
+    assert all(torch.equal(value, before[name]) for name, value in locked.model.state_dict().items())
 
 
 def test_lock_layers_are_trained_and_keys_are_not(locked):

@@ -47,7 +47,9 @@ def train(
     ),
     fraction: float = typer.Option(1.0, help="Share of the clients that take part in a round."),
     min_completed: float = typer.Option(1.0, help="Share of these that must complete it, else the round fails."),
-    time_limit: float | None = typer.Option(None, help="Seconds after which a client's reply does not count."),
+    time_limit: float | None = typer.Option(
+        None, help="Seconds of the server's clock after which a client is ended and does not count (default: no limit)."
+    ),
     defence: str = typer.Option("none", help="Defence with options, e.g. clip:norm=1+gaussian-noise:sigma=0.01."),
     seal: str | None = typer.Option(
         None, help="Seal and sign what clients send: ckks or paillier. Keys are made for the run and not kept."

@@ -49,7 +49,7 @@ def run(
         keys = evaluate_keys(main, subject.model, subject.test) if main.network.private else None
         found = describe(trainings, options, keys=keys)
         text = json.dumps(found, indent=1, allow_nan=False) + "\n"
-        write_tensors(out / MODEL, {name: value.detach() for name, value in main.model.state_dict().items()})
+        write_tensors(out / MODEL, main.public_state())
         write_atomic(out / RESULT, text.encode())
         drawings = _draw(trainings, subject) if options.data == PLANE else {}
         for name, drawing in drawings.items():

@@ -1,8 +1,10 @@
 """Finished rounds on disk: a training that was stopped continues from the last of them, to the same bytes.
 
-    <folder>/training.json           whose rounds these are
-    <folder>/rounds/0003.safetensors the state after round 3: model, server's optimiser, what clients keep
-    <folder>/rounds/0003.json        its record, with the hash of the state; written last: with it the round is finished
+    <folder>/training.json              whose rounds these are
+    <folder>/rounds/0003.safetensors    the server's state after round 3: public weights and its optimiser
+    <folder>/clients/1/0003.safetensors what client 1 keeps for itself, where it keeps something; no server has it
+    <folder>/rounds/0003.json           its record, with the hashes of the states; written last: with it the round is
+                                        finished
 
 Every file is written whole or not at all. The state of a round is removed once a later round is finished.
 """
@@ -31,7 +33,7 @@ from leakscope.regular_files import read_file
 from leakscope.steps.local import Memory
 
 HEADER = "training.json"
-_ROUNDS = "rounds"
+_ROUNDS, _CLIENTS = "rounds", "clients"
 _NUMBERED = re.compile(r"(\d{4,})\.json")
 _LARGEST_RECORD = 50_000_000
 
@@ -59,18 +61,28 @@ class Checkpoints:
         if not count:
             return []
         contents = [_read_json(self._path(number, "json")) for number in range(count)]
-        state = self._read_state(count - 1, str(contents[-1].get("state")))
-        _load(state, server, clients)
+        last = contents[-1]
+        _load(self._read_state(self._path(count - 1, "safetensors"), str(last.get("state"))), server)
+        hashes = last.get("clients", {})
+        for client in clients:
+            expected = hashes.get(str(client.number))
+            path = self._own_path(client, count - 1)
+            client.memory.restore({} if expected is None else self._read_state(path, str(expected)))
         return [_record_from(content, self._path(place, "json")) for place, content in enumerate(contents)]
 
     def save(self, server: Server, clients: Sequence[Client], record: RoundRecord) -> None:
         """Keep one more finished round."""
-        data = pack_tensors(_state(server, clients))
-        write_atomic(self._path(record.round, "safetensors"), data)
-        content = {**_record_json(record), "state": hashlib.sha256(data).hexdigest()}
+        content = {**asdict(record), "state": _write_state(self._path(record.round, "safetensors"), _state(server))}
+        content["clients"] = {
+            str(client.number): _write_state(self._own_path(client, record.round), own)
+            for client in clients
+            if (own := client.memory.state())
+        }
         write_atomic(self._path(record.round, "json"), _as_json(content))
         if record.round:
             self._path(record.round - 1, "safetensors").unlink(missing_ok=True)
+            for client in clients:
+                self._own_path(client, record.round - 1).unlink(missing_ok=True)
 
     def _count_finished(self) -> int:
         found = {int(match[1]) for name in os.listdir(self._rounds) if (match := _NUMBERED.fullmatch(name))}
@@ -79,29 +91,38 @@ class Checkpoints:
             raise BadInputError(f"{self._rounds}: round {gap} is missing; remove {self._folder} to train again")
         return len(found)
 
-    def _read_state(self, number: int, expected: str) -> dict[str, Tensor]:
-        path = self._path(number, "safetensors")
+    def _read_state(self, path: Path, expected: str) -> dict[str, Tensor]:
         data = read_file(path, most=path.stat().st_size if path.is_file() else 0)
         if hashlib.sha256(data).hexdigest() != expected:
-            raise BadInputError(f"{path} is not what round {number} wrote; remove {self._folder} to train again")
+            raise BadInputError(
+                f"{path} is not what round {int(path.stem)} wrote; remove {self._folder} to train again"
+            )
         return unpack_tensors(data, name=str(path))[0]
 
     def _path(self, number: int, suffix: str) -> Path:
         return self._rounds / f"{number:04d}.{suffix}"
 
+    def _own_path(self, client: Client, number: int) -> Path:
+        return self._folder / _CLIENTS / str(client.number) / f"{number:04d}.safetensors"
 
-def _state(server: Server, clients: Sequence[Client]) -> dict[str, Tensor]:
-    """All that decides the next round, by name; what clients keep among it, since one process plays them all."""
+
+def _write_state(path: Path, state: dict[str, Tensor]) -> str:
+    """Write named tensors; returns their hash."""
+    data = pack_tensors(state)
+    write_atomic(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def _state(server: Server) -> dict[str, Tensor]:
+    """All that decides the server's part of the next round, by name."""
     found = {f"model/{name}": value for name, value in server.public_state().items()}
     found["server/step"] = torch.tensor(server.memory.step)
     for moment, tensors in (("first", server.memory.first), ("second", server.memory.second)):
         found |= {f"server/{moment}/{name}": value for name, value in tensors.items()}
-    for client in clients:
-        found |= {f"client/{client.number}/{name}": value for name, value in client.memory.state().items()}
     return found
 
 
-def _load(state: dict[str, Tensor], server: Server, clients: Sequence[Client]) -> None:
+def _load(state: dict[str, Tensor], server: Server) -> None:
     groups: dict[str, dict[str, Tensor]] = {}
     for full, value in state.items():
         owner, _, name = full.partition("/")
@@ -113,12 +134,6 @@ def _load(state: dict[str, Tensor], server: Server, clients: Sequence[Client]) -
     server.memory = Memory(
         int(groups["server/step"][""]), groups.get("server/first", {}), groups.get("server/second", {})
     )
-    for client in clients:
-        client.memory.restore(groups.get(f"client/{client.number}", {}))
-
-
-def _record_json(record: RoundRecord) -> dict[str, Any]:
-    return asdict(record)
 
 
 def _record_from(content: dict[str, Any], path: Path) -> RoundRecord:

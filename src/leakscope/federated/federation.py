@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from leakscope.defence import Hardened
 from leakscope.errors import UsageError
@@ -15,7 +15,9 @@ from leakscope.federated.client import Client
 from leakscope.federated.experiment import Experiment
 from leakscope.federated.identity import identify
 from leakscope.federated.memory import ClientMemory
-from leakscope.federated.play import CallClient, RoundRecord, play_round
+from leakscope.federated.parts import CallClient
+from leakscope.federated.play import RoundRecord, play_round
+from leakscope.federated.runners import open_runner
 from leakscope.federated.server import Server
 from leakscope.types import Batch
 
@@ -25,7 +27,7 @@ class Training:
     """A finished federated training.
 
     Attributes:
-        model: the global network as clients train it, in eval mode.
+        model: the global network as clients train it, in eval mode; zeros where a client has what never leaves it.
         network: the same with both sides of the defence.
         rounds: one record per round.
         clients: the participants with what they kept.
@@ -37,6 +39,11 @@ class Training:
     rounds: tuple[RoundRecord, ...]
     clients: tuple[Client, ...]
     experiment: Experiment
+
+    def public_state(self) -> dict[str, Tensor]:
+        """The state dict of the global model without what never leaves a client: what may be handed on."""
+        held = self.model.state_dict()
+        return {name: value.detach() for name, value in held.items() if name not in self.network.private}
 
     @property
     def accuracies(self) -> list[float]:
@@ -77,8 +84,11 @@ def train_federated(
         experiment: How to train.
         directory: Folder that keeps every finished round; a training that was stopped continues from there.
         watch: Called with the record of every round that is played now, once it is kept.
-        time_limit: Seconds after which a client's reply comes too late to count; None for no limit.
-        call: What runs one client, in place of `Client.take_part`; what it raises makes that client fail.
+        time_limit: Seconds of the server's clock that a client may take to train, and to validate. Clients then run in
+            a process of their own, which is ended where one is late or hangs; networks, losses and clients must be of a
+            kind that can be pickled. None applies no limit: a client that hangs, hangs the training.
+        call: What runs one client, in place of `Client.take_part`; what it raises makes that client fail. It runs in
+            this process, and cannot be ended: after `time_limit` it is left to itself, and does not count.
 
     Raises:
         RoundFailedError: Fewer clients than `min_completed` completed a round; the message names them with reasons.
@@ -97,12 +107,13 @@ def train_federated(
     server = Server(experiment.harden(model), experiment)
     kept = None if directory is None else Checkpoints(directory, identify(model, participants, test, experiment))
     records = [] if kept is None else _continue(kept, server, participants)
-    for number in range(len(records), experiment.rounds):
-        records.append(play_round(server, participants, test, round=number, time_limit=time_limit, call=call))
-        if kept is not None:
-            kept.save(server, participants, records[-1])
-        if watch is not None:
-            watch(records[-1])
+    with open_runner(time_limit, is_called=call is not None) as runner:
+        for number in range(len(records), experiment.rounds):
+            records.append(play_round(server, participants, test, round=number, call=call, runner=runner))
+            if kept is not None:
+                kept.save(server, participants, records[-1])
+            if watch is not None:
+                watch(records[-1])
     return Training(server.model.eval(), server.network, tuple(records), tuple(participants), experiment)
 
 

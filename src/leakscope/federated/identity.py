@@ -20,6 +20,8 @@ from leakscope.types import Batch, SharedUpdate
 
 # More rounds continue a training; an aggregator may hold keys, which no file may tell.
 _LEFT_OUT = ("rounds", "aggregator", "loss", "task")
+# How the files of a training are laid out; what an earlier layout wrote is not read as this one.
+_LAYOUT = 2
 # Of the examples that a client's step is compared on, at least.
 _PROBED = 4
 
@@ -32,6 +34,7 @@ def identify(model: nn.Module, clients: Sequence[Client], test: Batch, experimen
     """
     settings = {one.name: vars(experiment)[one.name] for one in fields(experiment) if one.name not in _LEFT_OUT}
     content = {
+        "layout": _LAYOUT,
         "software": software(),
         "network": [_name(model), hash_tensors(model.state_dict())],
         "clients": [_describe(client) for client in sorted(clients, key=lambda one: one.number)],

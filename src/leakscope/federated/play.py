@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from leakscope.defence import Hardened
-from leakscope.errors import BadInputError, RoundFailedError
+from leakscope.errors import RoundFailedError
 from leakscope.federated.client import Client, Reply
 from leakscope.federated.evaluation import evaluate
 from leakscope.federated.experiment import Experiment
 from leakscope.federated.faults import Failure, check_reply, find_odd_ones
 from leakscope.federated.memory import ClientMemory
+from leakscope.federated.parts import CallClient, Runner, TrainingPart
 from leakscope.federated.rounds import seed_globally
+from leakscope.federated.runners import open_runner
 from leakscope.federated.server import Server
 from leakscope.federated.strategy import check_weights_of
 from leakscope.federated.validation import cross_validate
 from leakscope.rng import child_seed
 from leakscope.types import Batch
 
-# Runs one client in a round; whoever runs clients elsewhere, or ends those that hang, gives another.
-CallClient = Callable[[Client, Hardened, Experiment, int], Reply]
 _REASONS_SHOWN = 3
 
 
@@ -83,18 +82,25 @@ def play_round(
     round: int,
     time_limit: float | None = None,
     call: CallClient | None = None,
+    runner: Runner | None = None,
 ) -> RoundRecord:
     """One round: those who take part train, what they send is checked, weighed and applied, and the model is tested.
+
+    `time_limit` and `call` are as for `train_federated`; `runner`, where it is given, runs clients in place of what
+    `time_limit` asks for, and stays open.
 
     Raises:
         RoundFailedError: Too few clients completed it; the model is as it was.
     """
+    if runner is None:
+        with open_runner(time_limit, is_called=call is not None) as own:
+            return play_round(server, clients, test, round=round, call=call, runner=own)
     began = time.perf_counter()
     by_number = {client.number: client for client in clients}
     selected = [by_number[number] for number in server.select(list(by_number), round=round)]
     handed_out = server.count_bytes() * len(selected)
-    collected = collect(server, selected, round=round, time_limit=time_limit, call=call)
-    done = complete(server, selected, collected, round=round)
+    collected = collect(server, selected, round=round, call=call, runner=runner)
+    done = complete(server, selected, collected, round=round, runner=runner)
     weights = server.experiment.strategy.weigh(done.replies, done.validation)
     check_weights_of(server.experiment.strategy, weights, done.replies)
     server.apply(done.replies, weights)
@@ -114,33 +120,29 @@ def play_round(
 
 
 def collect(
-    server: Server,
-    selected: Sequence[Client],
-    *,
-    round: int,
-    time_limit: float | None = None,
-    call: CallClient | None = None,
+    server: Server, selected: Sequence[Client], *, round: int, call: CallClient | None = None, runner: Runner
 ) -> Completed:
     """Let clients train, and keep the replies that are sound; whatever goes wrong makes that client fail."""
-    run = _take_part if call is None else call
-    answers = [_ask(server, client, run, round=round, time_limit=time_limit) for client in selected]
+    answers = [_ask(server, client, runner, round=round, call=call) for client in selected]
     replies = sorted((one for one in answers if isinstance(one, Reply)), key=lambda one: one.client)
     failures = tuple(one for one in answers if isinstance(one, Failure))
     return Completed(tuple(replies), failures, bytes_up=sum(reply.bytes_sent for reply in replies))
 
 
-def _ask(server: Server, client: Client, run: CallClient, *, round: int, time_limit: float | None) -> Reply | Failure:
+def _ask(server: Server, client: Client, runner: Runner, *, round: int, call: CallClient | None) -> Reply | Failure:
+    reply = runner.run(TrainingPart(client, server.network, server.experiment, round, call))
+    if isinstance(reply, Failure):
+        return reply
     try:
-        reply = run(client, server.network, server.experiment, round)
         check_reply(reply, server.network, server.experiment, client=client.number, round=round)
-        if time_limit is not None and reply.seconds > time_limit:
-            raise BadInputError(f"its reply took {reply.seconds:.1f} s, the limit is {time_limit:g} s")
         return reply
     except Exception as error:
         return Failure.of(client.number, error)
 
 
-def complete(server: Server, selected: Sequence[Client], collected: Completed, *, round: int) -> Completed:
+def complete(
+    server: Server, selected: Sequence[Client], collected: Completed, *, round: int, runner: Runner
+) -> Completed:
     """What counts of the collected replies, validated where the strategy asks for it.
 
     Raises:
@@ -150,7 +152,7 @@ def complete(server: Server, selected: Sequence[Client], collected: Completed, *
     _check_enough(server.experiment, done, selected=len(selected), round=round)
     if not server.experiment.strategy.needs_validation:
         return done
-    found = cross_validate(server, selected, done.replies, round=round)
+    found = cross_validate(server, selected, done.replies, round=round, runner=runner)
     done = replace(
         _without(done, found.failures),
         validation=found.losses,
@@ -167,10 +169,6 @@ def measure_model(server: Server, clients: Sequence[Client], test: Batch, *, rou
     own = [client.memory for client in clients] if server.network.private else [ClientMemory()]
     with seed_globally(server.model, child_seed(experiment.seed, "test", round)):
         return evaluate(server.model, test, loss=experiment.loss, task=experiment.known_task, memories=own)
-
-
-def _take_part(client: Client, network: Hardened, experiment: Experiment, round: int) -> Reply:
-    return client.take_part(network, experiment, round=round)
 
 
 def _without(done: Completed, failures: Sequence[Failure]) -> Completed:

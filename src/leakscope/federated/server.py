@@ -18,7 +18,7 @@ from leakscope.federated.faults import check_mean
 from leakscope.networks import copy_network
 from leakscope.rng import generator
 from leakscope.steps.local import Memory
-from leakscope.types import SharedUpdate, Tensors
+from leakscope.types import Tensors
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Server:
     """The global model and what the server's optimiser remembers.
 
     Attributes:
-        network: the network under the defence; the global weights are in `.client`, whose private entries mean nothing.
+        network: the network under the defence; the global weights are in `.client`, whose private entries are zeros.
         experiment: how it is trained.
         memory: of the server's optimiser.
     """
@@ -34,6 +34,10 @@ class Server:
     network: Hardened
     experiment: Experiment
     memory: Memory = field(default_factory=Memory)
+
+    def __post_init__(self) -> None:
+        # Hardened from the experiment's seed, it would hold the first client's key and lock layers.
+        self.network = without_private(self.network)
 
     @property
     def model(self) -> nn.Module:
@@ -45,18 +49,6 @@ class Server:
         ordered = sorted(clients)
         drawn = torch.randperm(len(ordered), generator=generator(self.experiment.seed, "select", round))
         return sorted(ordered[place] for place in drawn[: self.experiment.count_selected(len(ordered))].tolist())
-
-    @torch.no_grad()
-    def preview(self, update: SharedUpdate, buffers: Tensors) -> Hardened:
-        """The network as one client's reply alone would make it: W + Δ, or W − rate · gradient, and its buffers."""
-        network = copy_network(self.model)
-        parameters, statistics = dict(network.named_parameters()), dict(network.named_buffers())
-        rate = 1.0 if update.kind == "delta" else -self.experiment.server.lr
-        for name, value in update.tensors.items():
-            parameters[name].add_(rate * value.to(parameters[name]))
-        for name, value in buffers.items():
-            statistics[name].copy_(value)
-        return replace(self.network, client=network)
 
     @torch.no_grad()
     def apply(self, replies: Sequence[Reply], weights: Sequence[float]) -> None:
@@ -83,16 +75,30 @@ class Server:
 
     def public_state(self) -> dict[str, Tensor]:
         """Parameters and buffers that clients receive."""
-        held = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        return {name: value.detach() for name, value in held.items() if name not in self.network.private}
+        return {name: value.detach() for name, value in self._held().items() if name not in self.network.private}
 
     @torch.no_grad()
     def load(self, state: Tensors) -> None:
         """Take over what `public_state` gave."""
-        held = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        held = self._held()
         for name, value in state.items():
             held[name].copy_(value)
 
     def count_bytes(self) -> int:
         """Size on the wire of the model as one client receives it."""
         return len(wire.encode(self.public_state()))
+
+    def _held(self) -> dict[str, Tensor]:
+        return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+
+
+@torch.no_grad()
+def without_private(network: Hardened) -> Hardened:
+    """The network with zeros where a client has what never leaves it; on a copy, where there is any of that."""
+    if not network.private:
+        return network
+    model = copy_network(network.client)
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if name in network.private:
+            value.zero_()
+    return replace(network, client=model)

@@ -13,8 +13,9 @@ from leakscope.errors import RoundFailedError, UsageError
 from leakscope.federated.aggregation import average_tensors
 from leakscope.federated.client import Client, Reply, count_bytes
 from leakscope.federated.faults import Failure
+from leakscope.federated.parts import Candidate, Runner, ValidationPart
 from leakscope.federated.server import Server
-from leakscope.types import SealedUpdate, SharedUpdate, Tensors
+from leakscope.types import SealedUpdate
 
 # Of one loss that a validator sends back.
 _LOSS_BYTES = 8
@@ -40,7 +41,7 @@ class CrossValidation:
 
 
 def cross_validate(
-    server: Server, clients: Sequence[Client], replies: Sequence[Reply], *, round: int
+    server: Server, clients: Sequence[Client], replies: Sequence[Reply], *, round: int, runner: Runner
 ) -> CrossValidation:
     """Let every client that replied and holds examples out try every reply's model.
 
@@ -50,7 +51,8 @@ def cross_validate(
     models = [_validated_model(server, replies, place) for place in range(len(replies))]
     columns, failures = dict[int, list[float]](), list[Failure]()
     for client in _find_validators(server, clients, replies):
-        found = _try_models(server, client, models, round=round)
+        candidates = [model.candidate for model in models]
+        found = runner.run(ValidationPart(client, server.network, server.experiment, round, candidates))
         if isinstance(found, Failure):
             failures.append(found)
         else:
@@ -86,18 +88,6 @@ def _find_validators(server: Server, clients: Sequence[Client], replies: Sequenc
     return found
 
 
-def _try_models(
-    server: Server, client: Client, models: Sequence[_ValidatedModel], *, round: int
-) -> list[float] | Failure:
-    try:
-        return [
-            client.validate(server.preview(model.update, model.buffers), server.experiment, round=round)
-            for model in models
-        ]
-    except Exception as error:
-        return Failure.of(client.number, error)
-
-
 def _find_unsound(columns: Mapping[int, Sequence[float]], replies: Sequence[Reply]) -> list[Failure]:
     """Validators to whom no model has a finite loss, then models without one in the eyes of any other validator."""
     blind = {number for number, column in columns.items() if not any(map(math.isfinite, column))}
@@ -113,8 +103,7 @@ def _find_unsound(columns: Mapping[int, Sequence[float]], replies: Sequence[Repl
 class _ValidatedModel:
     """One reply's model as the others see it: its own, or mixed with theirs; and its size on the wire."""
 
-    update: SharedUpdate
-    buffers: Tensors
+    candidate: Candidate
     size: int
 
 
@@ -125,8 +114,9 @@ def _validated_model(server: Server, replies: Sequence[Reply], place: int) -> _V
     weights = [own if other == place else rest for other in range(len(replies))]
     update = server.experiment.aggregator.combine(replies, weights)
     if mixing is None:
-        return _ValidatedModel(update, replies[place].buffers, replies[place].bytes_sent)
+        return _ValidatedModel(Candidate(update, replies[place].buffers), replies[place].bytes_sent)
     buffers = average_tensors([reply.buffers for reply in replies], weights)
     # A sealed update stays as long as it was, whatever is mixed into it.
     sent = replies[place].update
-    return _ValidatedModel(update, buffers, count_bytes(sent if isinstance(sent, SealedUpdate) else update, buffers))
+    size = count_bytes(sent if isinstance(sent, SealedUpdate) else update, buffers)
+    return _ValidatedModel(Candidate(update, buffers), size)
