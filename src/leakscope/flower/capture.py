@@ -30,6 +30,7 @@ from leakscope.flower.records import (
     to_tensors,
 )
 from leakscope.flower.round_audit import RoundAudit, RoundAuditor, name_function
+from leakscope.flower.sealed_records import is_sealed
 from leakscope.flower.wrapping import WrappedStrategy
 from leakscope.types import LocalTraining
 
@@ -146,6 +147,8 @@ class Capture(WrappedStrategy):
     def _save(self, reply: Message, folder: Path, written: _Weights) -> CapturedUpdate:
         if reply.has_error():
             raise BadInputError(f"the client sent no update: {tell_error(reply)}")
+        if any(is_sealed(record) for record in reply.content.array_records.values()):
+            raise BadInputError("the update is sealed: the server cannot read it, and there is nothing to attack")
         client, node = _client_of(reply), reply.metadata.src_node_id
         if node not in self._handed_out:
             raise BadInputError("the client was handed nothing in this round")
