@@ -80,7 +80,11 @@ class Capture(WrappedStrategy):
         self._sends: Sends = sends
         self._audit = audit
         self.log = LeakageLog(self._folder)
-        self._auditor = None if audit is None else RoundAuditor(self.log, seconds=audit.seconds)
+        self._auditor = (
+            None
+            if audit is None
+            else RoundAuditor(self.log, seconds=audit.seconds, finish_seconds=audit.finish_seconds)
+        )
         self._handed_out: dict[int, ArrayRecord] = {}
 
     def configure_train(
@@ -114,14 +118,14 @@ class Capture(WrappedStrategy):
         self.strategy.summary()
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
-        """Train as the strategy's `start` does, then wait for the last audits, at most their time."""
+        """Train as the strategy's `start` does, then attack rounds that still wait, for `finish_seconds` at most."""
         try:
             return super().start(*args, **kwargs)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Wait for the audits that are under way."""
+        """Attack what still waits, within the audit's time, and name what is left."""
         if self._auditor is not None:
             self._auditor.close()
 
