@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor, nn
+
+from leakscope.federated import Client, Experiment
+from leakscope.flower.own_training import take_part
+from leakscope.flower.records import read_arrays, to_record
 
 
 def training_message(arrays: ArrayRecord, *, turn: int = 1, node: int = 7, kind: str = "train") -> Message:
@@ -58,6 +63,31 @@ def random_change(model: nn.Module, *, seed: int = 0, scale: float = 0.1) -> dic
         name: scale * torch.randn(value.shape, generator=rng, dtype=value.dtype)
         for name, value in model.named_parameters()
     }
+
+
+def weights_app(model: nn.Module, people: Sequence[Client], plan: Experiment, mods: Sequence[Any]) -> Any:
+    """An app as users have it, weights in and weights out, that trains as leakscope's own clients do.
+
+    `heard` of it has the names of the arrays that came in each message to evaluate.
+    """
+    app: Any = ClientApp(mods=list(mods))
+    app.heard = []
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        before = read_arrays(message).tensors
+        client = people[int(context.node_config["partition-id"])]
+        reply: Any = take_part(client, message, context, model=model, experiment=plan)
+        after = {name: value + reply.update.tensors.get(name, 0) for name, value in before.items()} | reply.buffers
+        return answer(message, to_record(after), examples=reply.num_examples, train_loss=reply.train_loss)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        app.heard.append(set(read_arrays(message).tensors))
+        metrics = MetricRecord({"num-examples": 1, "eval_loss": 1.0})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    return app
 
 
 class DirectGrid:

@@ -20,7 +20,7 @@ from leakscope.errors import UsageError
 from leakscope.federated import flower
 from leakscope.files import load_state, load_update
 from leakscope.flower.leakage import LeakageLog
-from leakscope.flower.round_audit import RoundAuditor
+from leakscope.flower.round_audit import RoundAuditor, choose_round
 from tiny import convolutional, shared
 
 
@@ -160,20 +160,51 @@ def test_a_sample_of_every_round_is_attacked_beside_the_training(tmp_path):
     assert [(one["captured"], one["audited"], one["skipped"]) for one in told["rounds"]] == [(2, 2, 0)]
 
 
-def test_what_does_not_fit_into_the_time_is_counted(tmp_path):
+def request_of(*names, model="flower_network:slow_network"):
+    updates = tuple(CapturedUpdate("absent", "absent", name) for name in names)
+    return CaptureRequest(updates, model, "fc-inversion", "C", (1, 6, 6))
+
+
+def test_what_does_not_fit_into_the_time_is_named(tmp_path):
     log = LeakageLog(tmp_path)
-    auditor = RoundAuditor(log, seconds=0.5)
-    update = CapturedUpdate("absent", "absent", "client-0")
-    request = CaptureRequest((update, update), "flower_network:slow_network", "fc-inversion", "C", (1, 6, 6))
+    auditor = RoundAuditor(log, seconds=0.5, finish_seconds=0.7)
     began = time.perf_counter()
-    for turn in (1, 2, 3, 4):
-        auditor.submit(turn, request)
+    for turn in range(1, 7):
+        auditor.submit(turn, request_of("client-0", "client-1"))
     assert time.perf_counter() - began < 0.5
     auditor.close()
-    assert [counts.skipped for counts in log.counts] == [2, 2, 2, 2]
-    reasons = [counts.reasons[0] for counts in log.counts]
+    assert [counts.skipped for counts in log.counts] == [2] * 6
+    assert all(not counts.waiting for counts in log.counts)
+    names = [[one["name"] for one in counts.not_audited] for counts in log.counts]
+    assert names == [["client-0", "client-1"]] * 6
+    reasons = [counts.not_audited[0]["reason"] for counts in log.counts]
     assert reasons[0] == "not done within 0.5 s"
-    assert "still waiting" in reasons[3]
+    assert reasons.count("no time was left for it 0.7 s after the last round") >= 3
+    # The next after the first is the one farthest from it.
+    assert reasons[5] == "not done within 0.5 s"
+
+
+def test_rounds_that_come_faster_than_they_are_attacked_are_all_attacked_in_the_end(tmp_path):
+    strategy = audited(tmp_path, sample=1, truth="flower_network:examples")
+    for turn in (1, 2, 3, 4):
+        play(strategy, turn)
+    told = json.loads((tmp_path / "leakage.json").read_text())["rounds"]
+    assert [len(one["waiting"]) + one["audited"] for one in told] == [1, 1, 1, 1], "nothing is silently missing"
+    strategy.close()
+    assert [(one.audited, one.skipped, one.waiting) for one in strategy.log.counts] == [(1, 0, [])] * 4
+
+
+def test_a_budget_that_does_not_reach_all_rounds_is_spread_over_them():
+    waiting, begun = set(range(1, 18)), []
+    while len(begun) < 5:
+        begun.append(choose_round(waiting, begun))
+        waiting.remove(begun[-1])
+    assert begun == [1, 17, 9, 5, 13]
+
+
+def test_times_that_are_none_are_refused():
+    with pytest.raises(UsageError, match="finish_seconds"):
+        flower.RoundAudit((1, 6, 6), finish_seconds=-1.0)
 
 
 def test_functions_that_a_process_cannot_find_are_refused(tmp_path):

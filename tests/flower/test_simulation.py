@@ -17,10 +17,13 @@ pytest.importorskip("flwr")
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
 
+from flwr.app import ArrayRecord
+from flwr.serverapp import ServerApp
 from ray_processes import listening
 
+from flower_messages import weights_app
 from leakscope.errors import RoundFailedError, UsageError
-from leakscope.federated import flower, train_federated
+from leakscope.federated import client_secret, flower, keygen, load_keys, save_keys, train_federated
 from leakscope.flower import simulation
 from leakscope.registry import get_defence
 from small_federation import blobs, clients, experiment, network
@@ -49,6 +52,31 @@ def test_five_rounds_on_ray_agree_with_those_in_process(as_mod, capsys):
     assert difference <= 1e-6
     assert there.accuracies == pytest.approx(here.accuracies)
     assert len(there.rounds) == 5
+
+
+@pytest.mark.timeout(900)
+def test_sealed_rounds_on_ray_agree_with_plain_ones_in_process(tmp_path, capsys):
+    pytest.importorskip("tenseal")
+    plan, model, people = experiment(rounds=2), network(), clients()
+    keys, secrets = keygen("ckks"), {client.number: client_secret() for client in people}
+    path = save_keys(tmp_path / "keys.json", keys)
+    seal_first = flower.seal_mod(path, secret=lambda context: secrets[context.node_config["partition-id"]])
+    strategy = flower.SealedStrategy(keys.public, secrets, min_train_nodes=3, fraction_evaluate=0.0)
+    server, results = ServerApp(), []
+
+    @server.main()
+    def main(grid, context):
+        start = ArrayRecord(model.state_dict())
+        results.append(strategy.start(grid=grid, initial_arrays=start, num_rounds=2))
+
+    flower.simulate_apps(server, weights_app(model, people, plan, [seal_first]), clients=3)
+    there = flower.open_arrays(results[0].arrays, load_keys(path))
+    here = train_federated(model, people, TEST, plan).model.state_dict()
+    difference = max(float((there[name] - value).abs().max()) for name, value in here.items())
+    with capsys.disabled():
+        print(f"\nlargest difference of any weight after two sealed rounds: {difference:.3g}")
+    assert difference <= 1e-6
+    assert strategy.failures == {1: (), 2: ()}
 
 
 @pytest.mark.timeout(900)

@@ -14,6 +14,7 @@ _CAPTURE = ("flower/test_capture.py",)
 _EXPERIMENT = ("flower/test_experiment.py",)
 _CHECKING = ("flower/test_checking.py",)
 _BOOSTING = ("flower/test_boosting.py",)
+_SEALING = ("flower/test_sealing.py",)
 
 _ANYWHERE = (
     Mutant(
@@ -217,7 +218,7 @@ _WITH_FLOWER = (
     Mutant(
         "Flower: skipped audits are not counted",
         "flower/leakage.py",
-        "counts.skipped += count",
+        "counts.skipped += len(names)",
         "counts.skipped += 0",
         _CAPTURE,
     ),
@@ -259,8 +260,8 @@ _WITH_FLOWER = (
     Mutant(
         "Flower: too few clients are enough",
         "flower/checking.py",
-        "math.ceil(self._min_completed * len(self._asked) - 1e-9)",
-        "math.floor(self._min_completed * len(self._asked) - 1e-9)",
+        "math.ceil(share * asked - 1e-9)",
+        "math.floor(share * asked - 1e-9)",
         _CHECKING,
     ),
     Mutant(
@@ -273,8 +274,8 @@ _WITH_FLOWER = (
     Mutant(
         "Flower: training losses always count",
         "flower/boosting.py",
-        "        if self._rule.training_loss:\n",
-        "        if True:\n",
+        "        training = None\n        if self._rule.training_loss:\n",
+        "        training = None\n        if True:\n",
         _BOOSTING,
     ),
     Mutant(
@@ -283,6 +284,125 @@ _WITH_FLOWER = (
         "[read_arrays(reply).tensors for reply in counted], weights)",
         "[read_arrays(reply).tensors for reply in counted], [1 / len(counted)] * len(counted))",
         _BOOSTING,
+    ),
+    Mutant(
+        "Flower: NaN passes for a training loss",
+        "flower/boosting.py",
+        "if isinstance(loss, (int, float)) and math.isfinite(loss) else None",
+        "if isinstance(loss, (int, float)) else None",
+        _BOOSTING,
+    ),
+    Mutant(
+        "Flower: a mixed model has the share of each of the others",
+        "flower/boosting.py",
+        "(1.0 - mixing) / others",
+        "(1.0 - mixing)",
+        _BOOSTING,
+    ),
+    Mutant(
+        "Flower: models that go to validators are not counted",
+        "flower/boosting.py",
+        "self.bytes_down.get(server_round, 0) + len(replies) * _count_bytes(arrays)",
+        "self.bytes_down.get(server_round, 0)",
+        _BOOSTING,
+    ),
+    Mutant(
+        "Flower: the earliest round that waits is always next",
+        "flower/round_audit.py",
+        "key=lambda turn: min((abs(turn - other) for other in begun), default=0)",
+        "key=lambda turn: -turn",
+        _CAPTURE,
+    ),
+    Mutant(
+        "Flower: rounds that were left over are silently missing",
+        "flower/round_audit.py",
+        "        for turn in left:\n",
+        "        for turn in []:\n",
+        _CAPTURE,
+    ),
+    Mutant(
+        "Flower: rounds that wait are dropped when training ends",
+        "flower/round_audit.py",
+        "time.monotonic() + self._finish_seconds\n",
+        "time.monotonic()\n",
+        _CAPTURE,
+    ),
+    Mutant(
+        "Flower: an attacked update is still waiting",
+        "flower/leakage.py",
+        'if name != row["name"]]',
+        "]",
+        _CAPTURE,
+    ),
+    Mutant(
+        "Flower: a sealed update counts twice",
+        "flower/sealed_strategy.py",
+        "            if one.update.client in known:\n",
+        "            if False:\n",
+        _SEALING,
+    ),
+    Mutant(
+        "Flower: sealed weights of another network are added up",
+        "flower/sealed_strategy.py",
+        'if (update.kind, update.contents) != ("tensors", self._expected.contents):',
+        "if False:",
+        _SEALING,
+    ),
+    Mutant(
+        "Flower: sealed clients all count the same",
+        "flower/sealed_strategy.py",
+        "[count / sum(examples) for count in examples]",
+        "[1 / len(examples) for count in examples]",
+        _SEALING,
+    ),
+    Mutant(
+        "Flower: the number of examples beside a seal is believed",
+        "flower/sealed_strategy.py",
+        " or told != update.num_examples:",
+        ":",
+        _SEALING,
+    ),
+    Mutant(
+        "Flower: of counters the smallest is kept",
+        "flower/sealed_strategy.py",
+        "for one in counters]).amax(0)",
+        "for one in counters]).amin(0)",
+        _SEALING,
+    ),
+    Mutant(
+        "Flower: a server may hold the keys that open",
+        "flower/sealed_strategy.py",
+        "if not isinstance(public, SealingKey):",
+        "if False:",
+        _SEALING,
+    ),
+    Mutant(
+        "Flower: a client opens another's weights",
+        "flower/sealed_records.py",
+        "if not total.is_total:",
+        "if False:",
+        _SEALING,
+    ),
+    Mutant(
+        "Flower: weights in the clear pass beside sealed ones",
+        "flower/sealed_records.py",
+        "if clear := sorted(name for name, value in tensors.items() if value.is_floating_point()):",
+        "if clear := list[str]():",
+        _SEALING,
+    ),
+    Mutant(
+        "Flower: what cannot be sealed goes out in the clear",
+        "flower/sealing.py",
+        '            return refuse(message, f"sealing: {error}")',
+        "            return call_next(message, context)",
+        _SEALING,
+    ),
+    Mutant(
+        "Flower: replies to evaluation leave with arrays in the clear",
+        "flower/sealing.py",
+        "if reply.has_error() or not reply.content.array_records:",
+        "if reply.has_error() or not is_training(message):",
+        _SEALING,
     ),
 )
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from leakscope.flower.inspecting import inspection_mod
     from leakscope.flower.own_training import OwnTraining, initial_arrays
     from leakscope.flower.round_audit import RoundAudit
+    from leakscope.flower.sealed_records import open_arrays
+    from leakscope.flower.sealed_strategy import SealedStrategy
+    from leakscope.flower.sealing import seal_mod
     from leakscope.flower.server_side import ExperimentStrategy
     from leakscope.flower.simulation import apps, simulate, simulate_apps
 
@@ -50,7 +53,10 @@ _HOMES = {
     "gate_mod": "gating",
     "initial_arrays": "own_training",
     "inspection_mod": "inspecting",
+    "open_arrays": "sealed_records",
     "partition_mod": "capture",
+    "seal_mod": "sealing",
+    "SealedStrategy": "sealed_strategy",
 }
 
 __all__ = [
@@ -60,13 +66,16 @@ __all__ = [
     "ExperimentStrategy",
     "OwnTraining",
     "RoundAudit",
+    "SealedStrategy",
     "apps",
     "client_app",
     "defence_mod",
     "gate_mod",
     "initial_arrays",
     "inspection_mod",
+    "open_arrays",
     "partition_mod",
+    "seal_mod",
     "simulate",
     "simulate_apps",
 ]

@@ -30,6 +30,7 @@ from leakscope.flower.records import (
     to_tensors,
 )
 from leakscope.flower.round_audit import RoundAudit, RoundAuditor, name_function
+from leakscope.flower.sealed_records import is_sealed
 from leakscope.flower.wrapping import WrappedStrategy
 from leakscope.types import LocalTraining
 
@@ -79,7 +80,11 @@ class Capture(WrappedStrategy):
         self._sends: Sends = sends
         self._audit = audit
         self.log = LeakageLog(self._folder)
-        self._auditor = None if audit is None else RoundAuditor(self.log, seconds=audit.seconds)
+        self._auditor = (
+            None
+            if audit is None
+            else RoundAuditor(self.log, seconds=audit.seconds, finish_seconds=audit.finish_seconds)
+        )
         self._handed_out: dict[int, ArrayRecord] = {}
 
     def configure_train(
@@ -113,14 +118,14 @@ class Capture(WrappedStrategy):
         self.strategy.summary()
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
-        """Train as the strategy's `start` does, then wait for the last audits, at most their time."""
+        """Train as the strategy's `start` does, then attack rounds that still wait, for `finish_seconds` at most."""
         try:
             return super().start(*args, **kwargs)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Wait for the audits that are under way."""
+        """Attack what still waits, within the audit's time, and name what is left."""
         if self._auditor is not None:
             self._auditor.close()
 
@@ -146,6 +151,8 @@ class Capture(WrappedStrategy):
     def _save(self, reply: Message, folder: Path, written: _Weights) -> CapturedUpdate:
         if reply.has_error():
             raise BadInputError(f"the client sent no update: {tell_error(reply)}")
+        if any(is_sealed(record) for record in reply.content.array_records.values()):
+            raise BadInputError("the update is sealed: the server cannot read it, and there is nothing to attack")
         client, node = _client_of(reply), reply.metadata.src_node_id
         if node not in self._handed_out:
             raise BadInputError("the client was handed nothing in this round")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -38,10 +38,7 @@ class CheckedStrategy(WrappedStrategy):
     def __init__(self, strategy: Strategy, *, min_completed: float = 1.0, num_examples_key: str = NUM_EXAMPLES) -> None:
         """Check what `strategy` averages."""
         super().__init__(strategy)
-        if not 0 < min_completed <= 1:
-            raise UsageError(
-                f"CheckedStrategy needs 0 < min_completed ≤ 1, a share of the clients, got {min_completed}"
-            )
+        check_share("CheckedStrategy", min_completed)
         self._min_completed, self._key = min_completed, num_examples_key
         self.failures: dict[int, tuple[Failure, ...]] = {}
         self._asked: dict[int, ArrayRecord | None] = {}
@@ -75,9 +72,10 @@ class CheckedStrategy(WrappedStrategy):
             sound += [reply] if failure is None else []
             failures += [] if failure is None else [failure]
         self.failures[server_round] = tuple(failures)
-        for failure in failures:
-            _LOG.warning("round %d: client %d is left out: %s", server_round, failure.client, failure.reason)
-        self._check_enough(server_round, sound=len(sound))
+        log_failures(server_round, failures)
+        check_completed(
+            server_round, sound=len(sound), asked=len(self._asked), share=self._min_completed, failures=failures
+        )
         return self.strategy.aggregate_train(server_round, sound)
 
     def _find_fault(self, reply: Message, handed_out: dict[int, dict[str, Tensor]]) -> Failure | None:
@@ -94,17 +92,6 @@ class CheckedStrategy(WrappedStrategy):
         except BadInputError as error:
             return Failure.of(node, error)
         return None
-
-    def _check_enough(self, server_round: int, *, sound: int) -> None:
-        needed = max(1, math.ceil(self._min_completed * len(self._asked) - 1e-9))
-        if sound >= needed:
-            return
-        told = [f"client {one.client}: {one.reason}" for one in self.failures[server_round]]
-        more = f" and {len(told) - _REASONS_SHOWN} more" if len(told) > _REASONS_SHOWN else ""
-        raise RoundFailedError(
-            f"round {server_round}: {sound} of {len(self._asked)} clients completed it, at least {needed} must "
-            f"(min_completed={self._min_completed:g}); {'; '.join(told[:_REASONS_SHOWN])}{more}"
-        )
 
 
 def _read_once(records: dict[int, ArrayRecord | None]) -> dict[int, dict[str, Tensor]]:
@@ -126,3 +113,28 @@ def check_arrays(arrays: Tensors, like: Tensors) -> None:
             )
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise BadInputError(f"{name} holds NaN or Inf")
+
+
+def check_share(what: str, min_completed: float) -> None:
+    """Refuse what is no share of the clients."""
+    if not 0 < min_completed <= 1:
+        raise UsageError(f"{what} needs 0 < min_completed ≤ 1, a share of the clients, got {min_completed}")
+
+
+def log_failures(server_round: int, failures: Sequence[Failure]) -> None:
+    """Name those who do not count in Flower's log."""
+    for failure in failures:
+        _LOG.warning("round %d: client %d is left out: %s", server_round, failure.client, failure.reason)
+
+
+def check_completed(server_round: int, *, sound: int, asked: int, share: float, failures: Sequence[Failure]) -> None:
+    """Fail a round that fewer than `share` of those asked completed, with names and reasons."""
+    needed = max(1, math.ceil(share * asked - 1e-9))
+    if sound >= needed:
+        return
+    told = [f"client {one.client}: {one.reason}" for one in failures]
+    more = f" and {len(told) - _REASONS_SHOWN} more" if len(told) > _REASONS_SHOWN else ""
+    raise RoundFailedError(
+        f"round {server_round}: {sound} of {asked} clients completed it, at least {needed} must "
+        f"(min_completed={share:g}); {'; '.join(told[:_REASONS_SHOWN])}{more}"
+    )

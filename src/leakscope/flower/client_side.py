@@ -44,7 +44,10 @@ def client_app(
         mods: Client mods, the first outermost.
     """
     if experiment.aggregator.name != "plain":
-        raise UsageError(f"Flower carries arrays in the clear, got the aggregator {experiment.aggregator.name!r}")
+        raise UsageError(
+            f"the server of an experiment opens what it combines, got the aggregator {experiment.aggregator.name!r}; "
+            "on Flower, seal with seal_mod at the clients and SealedStrategy at the server, which opens nothing"
+        )
     side = _ClientSide(model, client_of, experiment, test)
     app = ClientApp(mods=list(mods))
     app.query("who")(side.who)
@@ -100,7 +103,9 @@ def _say(message: Message, numbers: dict[str, float]) -> Message:
 def _answer(message: Message, reply: Reply) -> Message:
     """A reply as arrays and numbers: the change itself, which no rounding of weights touches."""
     if isinstance(reply.update, SealedUpdate):
-        raise UsageError(f"the update is sealed by {reply.update.scheme!r}, and Flower's strategies read arrays")
+        raise UsageError(
+            f"the update is sealed by {reply.update.scheme!r}, and an experiment's server reads arrays; use seal_mod"
+        )
     numbers = {
         NUM_EXAMPLES: reply.num_examples,
         "client": reply.client,

@@ -167,7 +167,8 @@ def _with_buffers_of(before: Tensors, after: Tensors) -> dict[str, Tensor]:
 def _in_the_open(update: SharedUpdate | SealedUpdate, defence: Defence) -> SharedUpdate:
     if isinstance(update, SealedUpdate):
         raise UnsuitableError(
-            f"{defence.name} seals the update, and Flower's strategies read arrays; seal with a strategy of its own"
+            f"{defence.name} seals the update, which is no defence_mod's to send; put seal_mod before the other mods, "
+            "and SealedStrategy at the server"
         )
     return update
 

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,9 @@ class RoundCounts:
         captured: updates written.
         audited: updates that were attacked.
         skipped: updates of the sample that were not attacked.
+        waiting: names of the updates of the sample whose attack has not ended yet.
         failed: client and reason for each answer without an update that could be written.
-        reasons: why updates were skipped.
+        not_audited: name and reason for each update that was skipped.
     """
 
     round: int
@@ -52,8 +54,9 @@ class RoundCounts:
     captured: int = 0
     audited: int = 0
     skipped: int = 0
+    waiting: list[str] = field(default_factory=list)
     failed: list[dict[str, Any]] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
+    not_audited: list[dict[str, str]] = field(default_factory=list)
 
 
 class LeakageLog:
@@ -83,22 +86,31 @@ class LeakageLog:
             self._counts[counts.round] = counts
             self._write()
 
+    def wait(self, turn: int, names: Sequence[str]) -> None:
+        """Note the sample of a round: until its attacks end, or if they never do, the files say so."""
+        with self._lock:
+            self._counts.setdefault(turn, RoundCounts(turn)).waiting = list(names)
+            self._write()
+
     def add(self, turn: int, row: dict[str, Any]) -> None:
         """Note one attacked update, and say it in Flower's log."""
         with self._lock:
             self._rows.append({"round": turn, **row})
-            self._counts.setdefault(turn, RoundCounts(turn)).audited += 1
+            counts = self._counts.setdefault(turn, RoundCounts(turn))
+            counts.audited += 1
+            counts.waiting = [name for name in counts.waiting if name != row["name"]]
             self._write()
         _LOG.info("leakage: round %d, %s", turn, describe_row(row))
 
-    def skip(self, turn: int, count: int, reason: str) -> None:
-        """Note updates of the sample that were not attacked."""
+    def skip(self, turn: int, reason: str) -> None:
+        """Note that what is waiting of a round will not be attacked."""
         with self._lock:
             counts = self._counts.setdefault(turn, RoundCounts(turn))
-            counts.skipped += count
-            counts.reasons.append(reason)
+            names, counts.waiting = counts.waiting, []
+            counts.skipped += len(names)
+            counts.not_audited += [{"name": name, "reason": reason} for name in names]
             self._write()
-        _LOG.warning("leakage: round %d, %d of the sample not attacked: %s", turn, count, reason)
+        _LOG.warning("leakage: round %d, not attacked: %s: %s", turn, ", ".join(names), reason)
 
     def _sorted(self) -> list[dict[str, Any]]:
         return sorted(self._rows, key=lambda row: (row["round"], str(row["name"])))

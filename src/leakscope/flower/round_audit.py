@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -38,7 +37,8 @@ class RoundAudit:
         input_shape: shape of one input.
         attack: spec of the attack.
         sample: updates of a round that are attacked, drawn at random; all are on disk.
-        seconds: time for the sample of one round; what is not done by then is counted as skipped.
+        seconds: time for the sample of one round; what is not done by then is skipped, by name.
+        finish_seconds: time after the last round for those that still wait; what is left then is skipped, by name.
         scenario: what the server knows.
         truth: the examples of a client, by its number, or `package.module:function` for it; for simulations, where
             they are known. Clients must say which they are: see `partition_mod`.
@@ -50,6 +50,7 @@ class RoundAudit:
     attack: str = "inverting-gradients"
     sample: int = 1
     seconds: float = 120.0
+    finish_seconds: float = 600.0
     scenario: str = "C"
     truth: str | Callable[[int], Batch] | None = None
     bounds: tuple[float, float] | None = (0.0, 1.0)
@@ -58,6 +59,8 @@ class RoundAudit:
     def __post_init__(self) -> None:
         if self.sample < 1 or not self.seconds > 0:
             raise UsageError(f"RoundAudit needs sample ≥ 1 and seconds > 0, got {self.sample} and {self.seconds}")
+        if not self.finish_seconds >= 0:
+            raise UsageError(f"RoundAudit needs finish_seconds ≥ 0, got {self.finish_seconds}")
         check_spec("attack", self.attack)
         get_scenario(self.scenario)
         if self.truth is not None:
@@ -96,40 +99,65 @@ def name_function(function: str | Callable[..., Any], what: str) -> str:
 
 
 class RoundAuditor:
-    """Runs one round's audit at a time in the background, in a thread that only waits for a process."""
+    """Runs one round's audit at a time in the background, in a thread that only waits for a process.
 
-    def __init__(self, log: LeakageLog, *, seconds: float) -> None:
+    Rounds that come meanwhile wait: their files are on disk, and a request is a few lines. Of those that wait, the one
+    farthest from all that were attacked is next, so that a budget which does not reach all rounds is spread over them.
+    """
+
+    def __init__(self, log: LeakageLog, *, seconds: float, finish_seconds: float) -> None:
         """Start no process yet."""
-        self._log, self._seconds = log, seconds
-        # One round waits while another is attacked; a third is skipped, or the audit would fall behind for good.
-        self._waiting: queue.Queue[tuple[int, CaptureRequest] | None] = queue.Queue(maxsize=1)
+        self._log, self._seconds, self._finish_seconds = log, seconds, finish_seconds
+        self._waiting: dict[int, CaptureRequest] = {}
+        self._begun: list[int] = []
+        # Set when training has ended: until when a round may be begun.
+        self._deadline: float | None = None
+        self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="leakscope-audit", daemon=True)
         self._thread.start()
 
     def submit(self, turn: int, request: CaptureRequest) -> None:
         """Hand over a round; returns at once."""
-        try:
-            self._waiting.put_nowait((turn, request))
-        except queue.Full:
-            self._log.skip(turn, len(request.updates), "the audit of an earlier round was still waiting")
+        self._log.wait(turn, [update.name for update in request.updates])
+        with self._changed:
+            self._waiting[turn] = request
+            self._changed.notify()
 
     def close(self) -> None:
-        """Wait for what was handed over, each round at most its time."""
-        if self._thread.is_alive():
-            # One round under way, one that waits; a process that cannot be ended is left alone.
-            patience = 2 * self._seconds + _START_SECONDS
-            with contextlib.suppress(queue.Full):
-                self._waiting.put(None, timeout=patience)
-                self._thread.join(timeout=patience)
+        """Wait for what was handed over as long as there is time, and say what is left."""
+        with self._changed:
+            if self._deadline is None:
+                self._deadline = time.monotonic() + self._finish_seconds
+            self._changed.notify()
+        # The last round may begin just before the deadline; a process that cannot be ended is left alone.
+        self._thread.join(timeout=self._finish_seconds + self._seconds + _START_SECONDS)
+        self._give_up()
 
     def _work(self) -> None:
-        while (job := self._waiting.get()) is not None:
+        while (job := self._next()) is not None:
             turn, request = job
             try:
                 self._audit(turn, request)
             # A watcher that fails must not end the training: what it could not do is counted.
             except Exception as error:
-                self._log.skip(turn, len(request.updates), f"{type(error).__name__}: {error}")
+                self._log.skip(turn, f"{type(error).__name__}: {error}")
+
+    def _next(self) -> tuple[int, CaptureRequest] | None:
+        """The round to attack next; None where training has ended and no round, or no time, is left."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._deadline is not None)
+            is_late = self._deadline is not None and time.monotonic() >= self._deadline
+            if not self._waiting or is_late:
+                return None
+            turn = choose_round(self._waiting, self._begun)
+            self._begun.append(turn)
+            return turn, self._waiting.pop(turn)
+
+    def _give_up(self) -> None:
+        with self._changed:
+            left, self._waiting = sorted(self._waiting), {}
+        for turn in left:
+            self._log.skip(turn, f"no time was left for it {self._finish_seconds:g} s after the last round")
 
     def _audit(self, turn: int, request: CaptureRequest) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -155,5 +183,15 @@ class RoundAuditor:
         rows = [json.loads(line) for line in answers.splitlines() if line.endswith("}")]
         for row in rows:
             self._log.add(turn, {"attack": request.attack, "scenario": request.scenario, **row})
-        if missing := len(request.updates) - len(rows):
-            self._log.skip(turn, missing, reason)
+        if len(rows) < len(request.updates):
+            self._log.skip(turn, reason or "the process ended without an answer")
+
+
+def choose_round(waiting: Iterable[int], begun: Sequence[int]) -> int:
+    """The waiting round that is farthest from all begun ones, the earliest of equals.
+
+    Example:
+        >>> choose_round([2, 3, 9], begun=[1])
+        9
+    """
+    return max(sorted(waiting), key=lambda turn: min((abs(turn - other) for other in begun), default=0))
