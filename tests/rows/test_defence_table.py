@@ -99,3 +99,19 @@ def test_a_stopped_audit_ends_the_program_before_its_trainings(monkeypatch: pyte
     with pytest.raises(SystemExit) as ended:
         defences.main()
     assert ended.value.code == 143
+
+
+def test_a_shorter_training_claims_the_same_privacy_with_its_own_steps():
+    private = [spec for spec in DEFENCES if spec.startswith("dp-sgd")]
+    assert len(private) == 2
+    for spec in private:
+        assert f"steps={defences.NARROW['rounds']}," in defences.narrow_spec(spec)
+        assert spec.split("epsilon=")[1] == defences.narrow_spec(spec).split("epsilon=")[1]
+    assert defences.narrow_spec("soteria") == "soteria"
+
+
+def test_printing_alone_trains_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(defences, "train_with", lambda *args, **options: pytest.fail("trained"))
+    assert defences.narrow_costs("cifar10", tmp_path, known_only=True) == {}
+    (tmp_path / "accuracies.json").write_text('{"none": {"mean": 78.6, "low": 70, "high": 80, "at_chance": false}}')
+    assert defences.narrow_costs("cifar10", tmp_path, known_only=True)["none"].mean == 78.6
