@@ -140,7 +140,7 @@ def test_later_epochs_count_by_the_second_weight():
     seen, batch = two_rounds()
     rounds = Rounds.of((*seen.earlier, seen))
     problem = agic(schedule="paper")._joint.problem(rounds, ((0, 1), (0, 1)))
-    assert [part.weight for part in problem.parts] == [1.0, 0.1]
+    assert [part.weights for part in problem.parts] == [(1.0,), (0.1,)]
     found = EpochsReconstruction(
         Reconstruction(batch.inputs.flip(0), batch.targets, 0.0, Status.OK), ((0, 1), (0, 1)), ()
     )

@@ -281,7 +281,7 @@ def three_rounds(*, weights=(1.0, 0.3, 2.0)):
     for place, (row, weight) in enumerate(zip(rows, weights, strict=True)):
         batch = replace(everything, inputs=everything.inputs[row], targets=everything.targets[row])
         model = convolutional(seed=place) if place == 1 else dense(seed=place)
-        parts.append(Part([seen_of(model, batch)], SquaredL2(), torch.tensor(row), weight))
+        parts.append(Part([seen_of(model, batch)], SquaredL2(), torch.tensor(row), (weight,)))
     return everything, tuple(parts)
 
 
@@ -301,7 +301,7 @@ def test_several_updates_add_up_with_their_weights():
     for part in parts:
         alone = Problem((Part(part.seen, part.distance),), Pixels(), AsKnown(), (), Adam(), steps=1)
         own = images[:, part.members]
-        by_hand += part.weight * torch.stack(
+        by_hand += part.weights[0] * torch.stack(
             [plain_distance(alone, own[group], fixed[group][part.members]) for group in range(2)]
         )
     torch.testing.assert_close(found.distance, by_hand, rtol=1e-6, atol=0)
@@ -349,7 +349,7 @@ def test_one_update_named_as_a_part_of_itself_is_the_usual_problem():
     fixed = torch.tensor([[2, 1], [2, 1]])
     usual = run(joint_problem((Part([seen], SquaredL2()),)), begin, fixed)
     named = run(joint_problem((Part([seen], SquaredL2(), torch.tensor([0, 1])),)), begin, fixed)
-    double = run(joint_problem((Part([seen], SquaredL2(), weight=2.0),)), begin, fixed)
+    double = run(joint_problem((Part([seen], SquaredL2(), weights=(2.0,)),)), begin, fixed)
     assert torch.equal(usual.images, named.images)
     assert torch.equal(usual.distance, named.distance)
     # Adam is blind to the scale of its objective, all but its epsilon.

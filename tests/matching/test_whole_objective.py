@@ -60,7 +60,7 @@ def test_a_relative_penalty_has_the_length_of_the_matching_gradient_times_its_we
 def test_parts_count_by_their_weights_and_reach_their_own_examples():
     seen, images, labels = setting()
     other = seen_of(dense(seed=1), batch_of([3], seed=2))
-    first, second = Part([seen], SquaredL2()), Part([other], SquaredL2(), torch.tensor([1]), 0.25)
+    first, second = Part([seen], SquaredL2()), Part([other], SquaredL2(), torch.tensor([1]), (0.25,))
     joint = gradient_of(problem_of((first, second)), images, labels)
     expected = gradient_of(problem_of((first,)), images, labels).clone()
     alone = Part([other], SquaredL2())

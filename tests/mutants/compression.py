@@ -8,6 +8,7 @@ _NOISE = ("defences/test_defences.py",)
 _DEFENCE = ("defences/test_compression.py",)
 _DISTANCE = ("matching/test_compressed.py",)
 _ROUNDS = ("matching/test_rounds.py",)
+_FRESH = ("defences/test_fresh_draws.py",)
 _WIRE = ("test_wire.py",)
 
 MUTANTS = (
@@ -161,7 +162,98 @@ MUTANTS = (
         "whole / self.levels",
         _DISTANCE,
     ),
-    Mutant("joined rounds not averaged", "matching/rounds.py", "weight=1 / len(matched)", "weight=1.0", _ROUNDS),
+    Mutant("joined rounds not averaged", "matching/rounds.py", "(clear / clear.sum(0))", "clear", _ROUNDS),
+    Mutant(
+        "rounds drowned in noise count as much as clear ones",
+        "matching/distances/rescaled.py",
+        "        if not self.base.is_relative:\n            return super().clearness(target)\n",
+        "        return super().clearness(target)\n",
+        _ROUNDS,
+    ),
+    Mutant(
+        "rounds count by energy and not by signal over noise",
+        "matching/distances/rescaled.py",
+        "((energy - noise) / torch",
+        "(energy / torch",
+        _ROUNDS,
+    ),
+    Mutant(
+        "rounds count by the signal alone, however loud the noise in proportion to it",
+        "matching/distances/rescaled.py",
+        "(energy - noise) / torch.as_tensor(noise).clamp_min(1e-30)",
+        "(energy - noise)",
+        _ROUNDS,
+    ),
+    Mutant(
+        "clear rounds count more where squared errors do so already",
+        "matching/distances/rescaled.py",
+        "if not self.base.is_relative:\n            return super()",
+        "if False:\n            return super()",
+        _ROUNDS,
+    ),
+    Mutant(
+        "a bound on the length hides how clear a round is",
+        "matching/distances/distance.py",
+        '"""In units of ‖t‖."""\n        return True',
+        '"""In units of ‖t‖."""\n        return False',
+        _ROUNDS,
+    ),
+    Mutant(
+        "all victims' rounds count as the first one's",
+        "matching/problem.py",
+        "values.new_tensor(self.weights).repeat_interleave(",
+        "values.new_tensor(self.weights[:1] * len(self.weights)).repeat_interleave(",
+        _ROUNDS,
+    ),
+    Mutant(
+        "joined rounds do not move unknown tensors",
+        "matching/objective.py",
+        "by_given.get(name, 0) + part.weigh(value)",
+        "by_given.get(name, 0) + 0 * part.weigh(value)",
+        _ROUNDS,
+    ),
+    Mutant(
+        "the first round alone moves unknown tensors",
+        "matching/objective.py",
+        "by_given.get(name, 0) + part.weigh(value)",
+        "by_given.get(name, part.weigh(value))",
+        _ROUNDS,
+    ),
+    Mutant(
+        "what was drawn anew is searched for in all rounds at once",
+        "matching/recipe.py",
+        "return self.joins_rounds and not self.draws_anew",
+        "return self.joins_rounds",
+        _FRESH,
+    ),
+    Mutant(
+        "who tries every sign of a policy joins rounds of different signs",
+        "attacks/policy_aware.py",
+        "lambda recipe: one_round(change(recipe))",
+        "change",
+        _FRESH,
+    ),
+    Mutant(
+        "AGIC joins rounds that each drew anew",
+        "attacks/agic.py",
+        "return not self.recipe.draws_anew",
+        "return True",
+        _FRESH,
+    ),
+    Mutant(
+        "the attacker who knows PRECODE takes its noise for the same in all rounds",
+        "defences/precode.py",
+        "unknowns=True, draws_anew=True,",
+        "unknowns=True,",
+        _FRESH,
+    ),
+    Mutant(
+        "the attacker who knows a policy takes its signs for the same in all rounds",
+        "defences/transforms/defence.py",
+        ", draws_anew=True)",
+        ")",
+        _FRESH,
+    ),
     Mutant(
         "joined rounds all of the latest model",
         "matching/rounds.py",

@@ -165,8 +165,8 @@ MUTANTS = (
     Mutant(
         "the attacker who knows PRECODE does not search for the noise",
         "defences/precode.py",
-        "replace(recipe, unknowns=True, leave_out",
-        "replace(recipe, leave_out",
+        "unknowns=True, draws_anew=True",
+        "draws_anew=True",
         _P_NOISE,
     ),
     Mutant(

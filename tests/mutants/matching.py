@@ -152,7 +152,7 @@ MUTANTS = (
     Mutant(
         "epochs' weights left out of the gradient",
         "matching/objective.py",
-        "by_image.index_add_(1, members, match.images, alpha=part.weight)",
+        "by_image.index_add_(1, members, part.weigh(match.images))",
         "by_image.index_add_(1, members, match.images)",
         _WHOLE,
     ),

@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 _ACCOUNT = ("defences/test_accounting.py",)
 _PROOF = ("defences/test_reconstruction.py",)
 _LOCAL = ("defences/test_local_guarantees.py",)
+_FRESH = ("defences/test_fresh_draws.py",)
 
 
 def _noise(test: str) -> tuple[str, ...]:
@@ -28,6 +29,48 @@ MUTANTS = (
         "recipe.sum_noise + self.scale**2",
         "recipe.sum_noise + self.scale",
         _noise("the_informed_attacker_is_told_the_variance_of_what_is_shared"),
+    ),
+    Mutant(
+        "privacy: who knows DP-SGD or Fed-CDP joins no rounds",
+        "defences/per_example.py",
+        "joined = recipe.joins_rounds or self.noise_multiplier > 0",
+        "joined = recipe.joins_rounds",
+        _FRESH,
+    ),
+    Mutant(
+        "privacy: who knows DP-SGD or Fed-CDP parts what another has joined",
+        "defences/per_example.py",
+        "joined = recipe.joins_rounds or self.noise_multiplier > 0",
+        "joined = self.noise_multiplier > 0",
+        _FRESH,
+    ),
+    Mutant(
+        "privacy: who knows of clipped examples joins rounds without noise",
+        "defences/per_example.py",
+        "joined = recipe.joins_rounds or self.noise_multiplier > 0",
+        "joined = True",
+        _FRESH,
+    ),
+    Mutant(
+        "privacy: who knows DP-FedAvg joins no rounds",
+        "defences/dp_fedavg.py",
+        "joined = recipe.joins_rounds or self.noise_multiplier > 0",
+        "joined = recipe.joins_rounds",
+        _FRESH,
+    ),
+    Mutant(
+        "privacy: who knows DP-FedAvg parts what another has joined",
+        "defences/dp_fedavg.py",
+        "joined = recipe.joins_rounds or self.noise_multiplier > 0",
+        "joined = self.noise_multiplier > 0",
+        _FRESH,
+    ),
+    Mutant(
+        "privacy: who knows of a clipped update joins rounds without noise",
+        "defences/dp_fedavg.py",
+        "joined = recipe.joins_rounds or self.noise_multiplier > 0",
+        "joined = True",
+        _FRESH,
     ),
     Mutant(
         "privacy: examples scaled up to the bound",

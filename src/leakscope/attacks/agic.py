@@ -60,8 +60,8 @@ class Agic(GradientMatching):
 
     @property
     def joins_rounds(self) -> bool:
-        """Recognises the examples that rounds share, whatever the recipe knows of a defence."""
-        return True
+        """Recognises the examples that rounds share, unless something is searched for that each round drew anew."""
+        return not self.recipe.draws_anew
 
     def revised(self, change: Callable[[Recipe], Recipe]) -> Agic:
         """The same attack by another recipe; how rounds are joined stays its own."""
@@ -74,7 +74,7 @@ class Agic(GradientMatching):
         return self._joint.evaluate_latest(_rounds_of(seen), reconstruction, reconstruction.joint)
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
-        if not seen.earlier:
+        if not seen.earlier or not self.joins_rounds:
             return super()._reconstruct(seen, seed, watch)
         return self._joint.reconstruct_latest(_rounds_of(seen), seed=seed, watch=watch)
 

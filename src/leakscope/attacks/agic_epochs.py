@@ -121,7 +121,7 @@ class JointAttack:
         parts, replay = self.problem(rounds, together.members).parts, self.attack.recipe.replay
         goals = [{name: value[None] for name, value in replay.target(part.seen[0]).items()} for part in parts]
         nothing = sum(
-            part.weight * distance_of_zero(part.distance, goal) for part, goal in zip(parts, goals, strict=True)
+            part.weights[0] * distance_of_zero(part.distance, goal) for part, goal in zip(parts, goals, strict=True)
         )
         # An update that is not what it was declared to be spoils what is found from all of them.
         against = tuple(dict.fromkeys(one for seen in rounds.seen for one in seen.contradictions))
@@ -152,7 +152,7 @@ class JointAttack:
         first, later = self.options.gammas
         weights = [first if epoch == rounds.epochs[0] else later for epoch in rounds.epochs]
         parts = tuple(
-            Part([one], recipe.distance_to(one), torch.tensor(own, device=one.device), weight)
+            Part([one], recipe.distance_to(one), torch.tensor(own, device=one.device), (weight,))
             for one, own, weight in zip(map(recipe.matched, rounds.seen), members, weights, strict=True)
         )
         return Problem(

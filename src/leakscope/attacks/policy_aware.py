@@ -17,7 +17,7 @@ from leakscope.matching.labels import Inferred
 from leakscope.matching.presets import ScheduleName, schedule_preset
 from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown
-from leakscope.matching.wrapper import MatchingWrapper
+from leakscope.matching.wrapper import MatchingWrapper, one_round
 from leakscope.operations.policy import Policy, is_written_as_policy
 from leakscope.option_ranges import check_attack_option
 from leakscope.types import Observation, Reconstruction, Status
@@ -55,7 +55,7 @@ class PolicyAware(MatchingWrapper):
 
     def revised(self, change: Callable[[Recipe], Recipe]) -> PolicyAware:
         """The same attack around a search that knows a defence; what was done to the pictures is its own business."""
-        search = self.search.revised(change)
+        search = self.search.revised(lambda recipe: one_round(change(recipe)))
         own = self.search.recipe.candidate
         return replace(self, search=search.revised(lambda recipe: replace(recipe, candidate=own)))
 

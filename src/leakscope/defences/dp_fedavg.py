@@ -53,12 +53,13 @@ class DPFedAvg(Defence):
         return guarantee_clients(self.noise_multiplier, delta=self.delta, rounds=steps)
 
     def adapt(self, attack: Attack) -> Attack:
-        """The attacker knows the variance, and that the length was cut."""
+        """The attacker knows the variance, that the length was cut, and that every round draws its noise afresh."""
         return attack.revised(self._revise)
 
     def _revise(self, recipe: Recipe) -> Recipe:
         distance = recipe.distance if math.isinf(self.norm) else undo_cut(recipe.distance)
-        return replace(recipe, distance=distance, noise=recipe.noise + self._scale**2)
+        joined = recipe.joins_rounds or self.noise_multiplier > 0
+        return replace(recipe, distance=distance, noise=recipe.noise + self._scale**2, joins_rounds=joined)
 
     @property
     def _scale(self) -> float:

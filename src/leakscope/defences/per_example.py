@@ -53,12 +53,16 @@ class PerExample(Defence):
         return self.noise_multiplier * self.norm if self.noise_multiplier else 0.0
 
     def adapt(self, attack: Attack) -> Attack:
-        """The attacker knows the variance, and that lengths were cut."""
-        return attack.revised(lambda recipe: self.revise(replace(recipe, distance=self._cut(recipe.distance))))
+        """The attacker knows the variance, that lengths were cut, and that the noise of every round is drawn afresh."""
+        return attack.revised(self._tell)
 
     @abstractmethod
     def revise(self, recipe: Recipe) -> Recipe:
         """The recipe of someone who knows the variance."""
+
+    def _tell(self, recipe: Recipe) -> Recipe:
+        joined = recipe.joins_rounds or self.noise_multiplier > 0
+        return self.revise(replace(recipe, distance=self._cut(recipe.distance), joins_rounds=joined))
 
     def _cut(self, distance: Distance) -> Distance:
         return distance if math.isinf(self.norm) else undo_cut(distance)

@@ -139,9 +139,14 @@ class Precode(Defence):
         return Hardened(hardened, hardened, loss=BottleneckLoss(self.weight))
 
     def adapt(self, attack: Attack) -> Attack:
-        """The attacker searches for the noise that was drawn, beside the pictures, and matches what comes before it."""
+        """The attacker searches for the noise that was drawn, beside the pictures, and matches what comes before it.
+
+        Every round drew a noise of its own: rounds are taken by themselves, whatever else the attacker knows.
+        """
         return attack.revised(
-            lambda recipe: replace(recipe, unknowns=True, leave_out=(*recipe.leave_out, BehindFirstLinear()))
+            lambda recipe: replace(
+                recipe, unknowns=True, draws_anew=True, leave_out=(*recipe.leave_out, BehindFirstLinear())
+            )
         )
 
 

@@ -75,7 +75,7 @@ class GradientMatching(Attack):
     @property
     def joins_rounds(self) -> bool:
         """Whether the recipe does."""
-        return self.recipe.joins_rounds
+        return self.recipe.matches_rounds
 
     def needs_of(self, seen: Observation) -> frozenset[Knowledge]:
         """What labels and replay need for this update."""

@@ -90,7 +90,7 @@ class Objective:
         # Groups of one victim are candidates of one search: each is an evaluation of its own.
         self.evaluations += len(self.problem.parts) * max(1, groups // self.problem.victims)
         each = [
-            part.weight * guard.route.measure(part.take(images), part.take(targets), goal, given)
+            part.weigh(guard.route.measure(part.take(images), part.take(targets), goal, given))
             for part, guard, goal in zip(self.problem.parts, self.guards, goals, strict=True)
         ]
         total = each[0] if len(each) == 1 else torch.stack(each).sum(0)
@@ -105,7 +105,7 @@ class Objective:
         ]
         if self.checked.is_due():
             self._check(images, targets, each)
-        if len(parts) == 1 and parts[0].members is None and parts[0].weight == 1:
+        if len(parts) == 1 and parts[0].members is None and parts[0].weights == (1.0,):
             return each[0]
         return sum_matches(parts, each, images=images, targets=targets)
 
@@ -178,14 +178,18 @@ def sum_matches(parts: tuple[Part, ...], each: list[Match], *, images: Tensor, t
     """Σ_k γ_k D_k and its derivatives in all examples: those of a shared example add up."""
     distance, by_image = images.new_zeros(len(images)), torch.zeros_like(images)
     by_target = torch.zeros_like(targets) if targets.is_floating_point() else None
+    by_given: dict[str, Tensor] = {}
     everything = torch.arange(images.shape[1], device=images.device)
     for part, match in zip(parts, each, strict=True):
         members = everything if part.members is None else part.members
-        distance = distance + part.weight * match.distance
-        by_image.index_add_(1, members, match.images, alpha=part.weight)
+        distance = distance + part.weigh(match.distance)
+        by_image.index_add_(1, members, part.weigh(match.images))
         if by_target is not None and match.targets is not None:
-            by_target.index_add_(1, members, match.targets, alpha=part.weight)
-    return Match(distance, by_image, by_target)
+            by_target.index_add_(1, members, part.weigh(match.targets))
+        # Unknown tensors are the same behind all parts.
+        for name, value in match.given.items():
+            by_given[name] = by_given.get(name, 0) + part.weigh(value)
+    return Match(distance, by_image, by_target, by_given)
 
 
 def pull_back(outputs: list[Tensor], leaves: Variables, cotangents: list[Tensor], *, keep: bool) -> Variables:

@@ -57,13 +57,20 @@ class Part:
         seen: one observation a victim, all of one model.
         distance: how the updates are compared.
         members: places of its examples among the candidate's; None: all of them, in order.
-        weight: γ, what the update counts beside others.
+        weights: γ of every victim, what its update counts beside others; one number for all of them.
     """
 
     seen: Sequence[Observation]
     distance: Distance
     members: Tensor | None = None
-    weight: float = 1.0
+    weights: tuple[float, ...] = (1.0,)
+
+    def weigh(self, values: Tensor) -> Tensor:
+        """[groups, …] times the weight of each group's victim."""
+        if len(self.weights) == 1:
+            return values if self.weights == (1.0,) else self.weights[0] * values
+        own = values.new_tensor(self.weights).repeat_interleave(len(values) // len(self.weights))
+        return values * own.reshape(-1, *[1] * (values.ndim - 1))
 
     def take(self, examples: Tensor) -> Tensor:
         """The part's own of [groups, examples, …]."""
@@ -118,7 +125,7 @@ def plain_distance(
         plain = PlainRoute(seen, problem.replay, part.distance)
         own = [part.take(value[None])[0] for value in (images, targets)]
         value = plain.distance_at(own[0], own[1], goal, create_graph=False)
-        values.append(part.weight * value.detach())
+        values.append(part.weights[victim % len(part.weights)] * value.detach())
     return torch.stack(values).sum()
 
 

@@ -32,6 +32,8 @@ class Recipe:
         noise: variance per shared entry that the attacker reckons with; independent noises add up.
         relative_noise: the same in units of the variance of each tensor without it.
         joins_rounds: whether updates of several rounds are matched together, as made from the same examples.
+        draws_anew: whether what the client drew for one update, and drew anew for the next, is searched for beside the
+            pictures: no one value of it explains several rounds, which are then taken by themselves.
         sum_noise: the same for noise on the sum of the gradients of a local step.
         example_noise: the same for noise on the gradient of every single example.
         only: names of the tensors that are matched; None for all that were shared.
@@ -48,11 +50,17 @@ class Recipe:
     noise: float = 0.0
     relative_noise: float = 0.0
     joins_rounds: bool = False
+    draws_anew: bool = False
     sum_noise: float = 0.0
     example_noise: float = 0.0
     only: tuple[str, ...] | None = None
     leave_out: tuple[Selection, ...] = ()
     unknowns: bool = False
+
+    @property
+    def matches_rounds(self) -> bool:
+        """Whether rounds are to be joined, and one candidate can explain them all."""
+        return self.joins_rounds and not self.draws_anew
 
     def distance_to(self, seen: Observation) -> Distance:
         """The distance as it applies to this update.

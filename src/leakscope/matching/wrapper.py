@@ -46,13 +46,13 @@ class MatchingWrapper(Attack):
 
     def revised(self, change: Callable[[Recipe], Recipe]) -> MatchingWrapper:
         """The same attack around a search that knows a defence."""
-        return replace(self, search=self.search.revised(lambda recipe: _one_round(change(recipe))))
+        return replace(self, search=self.search.revised(lambda recipe: one_round(change(recipe))))
 
     def evaluate(self, seen: Observation, reconstruction: Reconstruction) -> float:
         """The matching distance of the search at a reconstruction, computed again."""
         return self.search.evaluate(seen, reconstruction)
 
 
-def _one_round(recipe: Recipe) -> Recipe:
+def one_round(recipe: Recipe) -> Recipe:
     """What is done around the search is done for one update."""
-    return replace(recipe, joins_rounds=False)
+    return replace(recipe, joins_rounds=False, draws_anew=False)

@@ -61,7 +61,9 @@ class Transforms(Defence):
         if self.policy.is_identity:
             return attack
         chains = known_chains(self.policy)
-        return attack.revised(lambda recipe: replace(recipe, candidate=Alternatives(chains, recipe.candidate)))
+        return attack.revised(
+            lambda recipe: replace(recipe, candidate=Alternatives(chains, recipe.candidate), draws_anew=True)
+        )
 
     def _batch(self, batch: Batch, rng: Generator) -> Batch:
         check_pictures(batch.inputs)

@@ -36,6 +36,11 @@ class Distance(ABC):
         return False
 
     @property
+    def is_relative(self) -> bool:
+        """Whether lengths are counted in units of the observed update's, so that a short one counts as a long one."""
+        return self.is_scale_free
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the result should know of the comparison."""
         return ()
@@ -52,6 +57,10 @@ class Distance(ABC):
         """As `view`, for one candidate without a dimension of groups."""
         grouped = ({name: values[name][None] for name in target} for values in (found, target))
         return {name: value[0] for name, value in self.view(*grouped).items()}
+
+    def clearness(self, target: Grouped) -> Tensor:
+        """What an update counts beside others of the same examples, per group; 1 where no noise is known of."""
+        return torch.ones(len(next(iter(target.values()))), dtype=torch.float64)
 
     def masked(self) -> Distance:
         """The distance of someone who knows that entries were zeroed before sharing."""
@@ -72,6 +81,11 @@ class DistanceWrapper(Distance):
     def is_scale_free(self) -> bool:
         """As the base."""
         return self.base.is_scale_free
+
+    @property
+    def is_relative(self) -> bool:
+        """As the base."""
+        return self.is_scale_free or self.base.is_relative
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -193,6 +207,11 @@ class Shortened(DistanceWrapper):
     search that once jumped far away comes back, where 1 − cos is flat. A shorter gradient is compared as it is, since
     clipping makes nothing longer.
     """
+
+    @property
+    def is_relative(self) -> bool:
+        """In units of ‖t‖."""
+        return True
 
     def value(self, found: Grouped, target: Grouped) -> Tensor:
         """Distance between the shortened candidate and the observation."""

@@ -5,9 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from leakscope.matching.distances.distance import DistanceWrapper, Grouped, differentiate, flat, scale_to_unit, spread
+
+# Signal over noise below which rounds do not differ: all that is left is the error of the estimate.
+_DROWNED = 1e-3
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,18 @@ class Denoised(Weighed):
             # Never quite zero: where everything is noise the direction must stay defined.
             gains[name] = (1 - self._per_entry(value) * _count_shared(value) / energy).clamp_min(1e-4).sqrt()
         return gains
+
+    def clearness(self, target: Grouped) -> Tensor:
+        """Energy of the signal over that of the noise, where the base divides by the length of what was observed.
+
+        Of independent noises the sum of squared errors, each over its variance, is the best to minimise. A distance
+        in units of ‖t‖² has lost that factor; one in the units of t has it, with the same variance in all rounds.
+        """
+        if not self.base.is_relative:
+            return super().clearness(target)
+        energy = sum(flat(value).square().sum(1).double() for value in target.values())
+        noise = sum((self._per_entry(value) * _count_shared(value)).double() for value in target.values())
+        return ((energy - noise) / torch.as_tensor(noise).clamp_min(1e-30)).clamp_min(_DROWNED)
 
     def _per_entry(self, value: Tensor) -> Tensor:
         """Variance of an entry's noise, per group."""
