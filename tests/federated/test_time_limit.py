@@ -112,7 +112,7 @@ def test_a_call_of_the_callers_own_is_waited_for_no_longer_than_the_limit():
     assert same_bytes(found.model, train_federated(network(), without(1), TEST, plan).model)
 
 
-@pytest.mark.parametrize("limit", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("limit", [0.0, -1.0, float("nan"), float("inf"), 1e30])
 def test_a_limit_that_nobody_can_keep_is_refused(limit):
     with pytest.raises(UsageError, match="time_limit must be a number of seconds above 0"):
         train_federated(network(), clients(), TEST, experiment(rounds=1), time_limit=limit)

@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "models are validated with the old statistics",
         "federated/validation.py",
-        "_ValidatedModel(Candidate(update, replies[place].buffers), replies[place].bytes_sent)",
-        "_ValidatedModel(Candidate(update, {}), replies[place].bytes_sent)",
+        "_ValidatedModel(TriedModel(update, replies[place].buffers), replies[place].bytes_sent)",
+        "_ValidatedModel(TriedModel(update, {}), replies[place].bytes_sent)",
         _VALIDATION,
     ),
     Mutant(

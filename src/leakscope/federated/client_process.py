@@ -23,7 +23,7 @@ from torch import Tensor
 
 from leakscope.errors import UsageError
 from leakscope.federated.faults import Failure
-from leakscope.federated.parts import Part, Runner
+from leakscope.federated.parts import ClientPart, Runner
 
 _DEAD = (EOFError, OSError)
 # To import torch on a busy machine; not a client's time.
@@ -86,7 +86,7 @@ class ClientProcess(Runner):
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def run(self, part: Part) -> Any:
+    def run(self, part: ClientPart) -> Any:
         """What the part comes to, or the client's `Failure`: late, dead, or with an error of its own.
 
         The limit counts from when the part is handed over; starting the process is not the client's time.
@@ -97,8 +97,7 @@ class ClientProcess(Runner):
         exchange.start()
         exchange.join(self._seconds)
         if exchange.is_alive():
-            self._end()
-            exchange.join()
+            self._end(exchange)
             return Failure(number, f"TimeoutError: no reply within {self._seconds:g} s; its process was ended")
         if exchange.answer is None:
             return Failure(number, f"its process died ({self._describe_end()}) before it replied")
@@ -139,8 +138,8 @@ class ClientProcess(Runner):
             return "it closed its pipe"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
-    def _end(self) -> None:
-        """End the process and all that it has started."""
+    def _end(self, exchange: _Exchange | None = None) -> None:
+        """End the process and all that it has started; what is still being said to it ends with it."""
         if self._pipe is None:
             return
         # Once the exit code has been read, the number may belong to a stranger.
@@ -151,7 +150,11 @@ class ClientProcess(Runner):
                 # Not yet the leader of its own group.
                 self._process.kill()
         self._process.join(timeout=_BURIAL_SECONDS)
-        self._pipe.close()
+        if exchange is not None:
+            exchange.join(timeout=_BURIAL_SECONDS)
+        # Closed under a thread that still writes to it, a pipe raises there; it waits only where a stranger holds on.
+        if exchange is None or not exchange.is_alive():
+            self._pipe.close()
         self._process = self._pipe = None
 
 
@@ -169,7 +172,7 @@ class _Exchange(threading.Thread):
             self.answer = pickle.loads(self._pipe.recv_bytes())
 
 
-def _pack(part: Part) -> bytes:
+def _pack(part: ClientPart) -> bytes:
     try:
         return pickle.dumps(part)
     # Objects of the user's own may raise anything on the way.

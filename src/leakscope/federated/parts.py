@@ -20,7 +20,7 @@ CallClient = Callable[[Client, Hardened, Experiment, int], Reply]
 
 
 @dataclass(frozen=True)
-class Part(ABC):
+class ClientPart(ABC):
     """One client's part in a round: a value, so that it can be handed to another process.
 
     Attributes:
@@ -44,12 +44,12 @@ class Runner(ABC):
     """Runs clients' parts, one after another: here, or where they can be ended."""
 
     @abstractmethod
-    def run(self, part: Part) -> Any:
+    def run(self, part: ClientPart) -> Any:
         """What the part comes to; whatever goes wrong with the client is its `Failure`."""
 
 
 @dataclass(frozen=True)
-class TrainingPart(Part):
+class TrainingPart(ClientPart):
     """Train, and reply. `call` takes the place of `Client.take_part`."""
 
     call: CallClient | None = None
@@ -62,7 +62,7 @@ class TrainingPart(Part):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TriedModel:
     """A model that clients try: what moves the global one there, and its buffers."""
 
     update: SharedUpdate
@@ -70,10 +70,10 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class ValidationPart(Part):
+class ValidationPart(ClientPart):
     """Tell the losses of `candidates` on the examples held out."""
 
-    candidates: Sequence[Candidate] = field(default=())
+    candidates: Sequence[TriedModel] = field(default=())
 
     def run(self) -> list[float]:
         """One loss per candidate."""
@@ -85,7 +85,7 @@ class ValidationPart(Part):
 
 
 @torch.no_grad()
-def preview(network: Hardened, candidate: Candidate, *, rate: float) -> Hardened:
+def preview(network: Hardened, candidate: TriedModel, *, rate: float) -> Hardened:
     """The network as one candidate alone would make it: W + Δ, or W − rate · gradient, and its buffers."""
     model = copy_network(network.client)
     parameters, statistics = dict(model.named_parameters()), dict(model.named_buffers())

@@ -12,13 +12,16 @@ from typing import Any
 from leakscope.errors import UsageError
 from leakscope.federated.client_process import ClientProcess
 from leakscope.federated.faults import Failure
-from leakscope.federated.parts import Part, Runner
+from leakscope.federated.parts import ClientPart, Runner
+
+# Seconds of a year: the operating system's clocks overflow far above it.
+LONGEST_LIMIT = 31_536_000
 
 
 class Unlimited(Runner):
     """Runs a part here, however long it takes."""
 
-    def run(self, part: Part) -> Any:
+    def run(self, part: ClientPart) -> Any:
         """The result, or what it raised."""
         try:
             return part.run()
@@ -36,7 +39,7 @@ class Patient(Runner):
 
     seconds: float
 
-    def run(self, part: Part) -> Any:
+    def run(self, part: ClientPart) -> Any:
         """The result, or why there is none."""
         own = replace(part.client, memory=copy.deepcopy(part.client.memory))
         found: list[Any] = []
@@ -56,8 +59,11 @@ class Patient(Runner):
 @contextmanager
 def open_runner(time_limit: float | None, *, is_called: bool) -> Iterator[Runner]:
     """What runs clients under this limit; `is_called` where a caller's own function stands in for them."""
-    if time_limit is not None and not time_limit > 0:
-        raise UsageError(f"time_limit must be a number of seconds above 0, got {time_limit}; None applies no limit")
+    if time_limit is not None and not 0 < time_limit <= LONGEST_LIMIT:
+        raise UsageError(
+            f"time_limit must be a number of seconds above 0 and at most {LONGEST_LIMIT} (a year), got {time_limit}; "
+            "None applies no limit"
+        )
     if time_limit is None:
         yield Unlimited()
     elif is_called:

@@ -13,7 +13,7 @@ from leakscope.errors import RoundFailedError, UsageError
 from leakscope.federated.aggregation import average_tensors
 from leakscope.federated.client import Client, Reply, count_bytes
 from leakscope.federated.faults import Failure
-from leakscope.federated.parts import Candidate, Runner, ValidationPart
+from leakscope.federated.parts import TriedModel, Runner, ValidationPart
 from leakscope.federated.server import Server
 from leakscope.types import SealedUpdate
 
@@ -103,7 +103,7 @@ def _find_unsound(columns: Mapping[int, Sequence[float]], replies: Sequence[Repl
 class _ValidatedModel:
     """One reply's model as the others see it: its own, or mixed with theirs; and its size on the wire."""
 
-    candidate: Candidate
+    candidate: TriedModel
     size: int
 
 
@@ -114,9 +114,9 @@ def _validated_model(server: Server, replies: Sequence[Reply], place: int) -> _V
     weights = [own if other == place else rest for other in range(len(replies))]
     update = server.experiment.aggregator.combine(replies, weights)
     if mixing is None:
-        return _ValidatedModel(Candidate(update, replies[place].buffers), replies[place].bytes_sent)
+        return _ValidatedModel(TriedModel(update, replies[place].buffers), replies[place].bytes_sent)
     buffers = average_tensors([reply.buffers for reply in replies], weights)
     # A sealed update stays as long as it was, whatever is mixed into it.
     sent = replies[place].update
     size = count_bytes(sent if isinstance(sent, SealedUpdate) else update, buffers)
-    return _ValidatedModel(Candidate(update, buffers), size)
+    return _ValidatedModel(TriedModel(update, buffers), size)
