@@ -9,8 +9,8 @@ import torch
 
 from leakscope.client import share
 from leakscope.errors import KnowledgeError, UnsuitableError, UsageError
-from leakscope.matching.distances import Cosine, SquaredL2
-from leakscope.matching.judgement import distance_of_zero, judge
+from leakscope.matching.distances import Cosine, SquaredL2, distance_of_zero
+from leakscope.matching.judgement import judge
 from leakscope.matching.labels import infer_labels
 from leakscope.observation.observe import observe
 from leakscope.registry import get_attack, get_defence

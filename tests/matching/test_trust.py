@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -15,7 +17,15 @@ from leakscope.matching.optimisers import Adam, Evaluation
 from leakscope.matching.problem import Match, Part, PlainRoute, Problem
 from leakscope.matching.replays import OneGradient
 from leakscope.matching.routes import Guard, StructuredRoute, choose_route
-from leakscope.matching.trust import DISTANCE_GAP, START_ERROR, CheckPoint, Referee, later_limit, measure_gap
+from leakscope.matching.trust import (
+    DISTANCE_GAP,
+    START_ERROR,
+    CheckPoint,
+    Referee,
+    harmless_error,
+    later_limit,
+    measure_gap,
+)
 from leakscope.rng import generator, normal_like, uniform
 from leakscope.types import Observation
 from tiny import batch_of, dense, seen_of
@@ -241,6 +251,59 @@ def test_next_to_the_solution_rounding_is_not_taken_for_a_wrong_rule():
     assert "ties" not in guard.note
     # The reference alone would have refused it: in float32 it is no better itself.
     assert measure_gap(place.evaluate(guard.route), plain).error > START_ERROR
+
+
+@pytest.mark.parametrize(("rest", "agrees"), [(1e-3, True), (1e-6, False)])
+def test_an_error_that_can_misjudge_no_step_is_harmless(rest, agrees, spoil):
+    """A fifth of a derivative that promises nothing beside the distance: nothing explains the rest of that update."""
+    batch = batch_of([1, 3])
+    seen = seen_of(dense(), batch)
+    spoil("differences", after=1, share=0.2)
+    guard, place = Guard(seen, OneGradient(), SquaredL2()), place_of(seen)
+    guard.choose(place, [0])
+    goal = {name: value.clone() for name, value in place.target.items()}
+    # At right angles to what moves with the pictures: the distance has a rest, the derivative does not.
+    goal["3.bias"] += rest
+    later = CheckPoint(batch.inputs[None] + 1e-8 * (place.images - batch.inputs), place.targets, goal)
+    assert guard.check(later, [0]) is agrees
+
+
+@pytest.mark.parametrize(
+    ("distance", "here", "reach", "error"), [(2.0, 0.5, 4.0, 0.01), (1.0, 0.5, 4.0, 0.005), (2.0, 0.5, float("inf"), 0)]
+)
+def test_what_is_harmless_is_told_by_distance_derivative_and_reach(distance, here, reach, error):
+    assert harmless_error(distance, here, reach) == pytest.approx(error)
+
+
+def test_reach_is_the_diagonal_of_the_range():
+    place = CheckPoint(torch.zeros(2, 1, 3, 2, 2), torch.zeros(2, 1), {})
+    assert place.reach(1, (-1.0, 1.0)) == pytest.approx(2 * 12**0.5)
+    assert place.reach(0, None) == float("inf")
+
+
+def test_the_gap_of_a_distance_below_the_least_is_in_units_of_the_least():
+    reference = Match(torch.tensor([1e-6]), torch.tensor([[3.0, 4.0]]), None)
+    found = replace(reference, distance=torch.tensor([1.2e-6]))
+    assert measure_gap(found, reference).distance == pytest.approx(0.2, rel=1e-5)
+    assert measure_gap(found, reference, 1e-3).distance == pytest.approx(2e-4, rel=1e-5)
+
+
+@pytest.mark.parametrize(("error", "agrees"), [(1e-7, True), (3e-6, False)])
+def test_a_distance_that_has_vanished_counts_beside_its_rounding(error, agrees):
+    """1 − cos of nearly equal directions has the rounding of numbers near 1, however little of it is left."""
+    batch = batch_of([1, 3], dtype=torch.float32)
+    seen = seen_of(dense(dtype=torch.float32), batch)
+    plain = PlainRoute(seen, OneGradient(), Cosine())
+    goal = {name: value[None] for name, value in OneGradient().target(seen).items()}
+    place = CheckPoint(batch.inputs[None] + 1e-2, batch.targets[None], goal)
+
+    def wrong(images, targets, target):
+        found = plain(images, targets, target)
+        return replace(found, distance=found.distance + error)
+
+    found = place.evaluate(wrong)
+    assert float(found.distance) < 1e-4
+    assert Referee(plain).compare(wrong, place, 0, limit=0.01, found=found).agrees is agrees
 
 
 def test_of_a_large_batch_some_examples_are_compared_and_all_where_they_mix():

@@ -14,9 +14,10 @@ from leakscope.attack import Watch
 from leakscope.errors import BadInputError, UsageError
 from leakscope.matching.candidates import Variables
 from leakscope.matching.candidates.pixels import stack_groups
+from leakscope.matching.distances import distance_of_zero
 from leakscope.matching.engine import Outcome, run
 from leakscope.matching.gradient_matching import GradientMatching
-from leakscope.matching.judgement import best_group, distance_of_zero, judge
+from leakscope.matching.judgement import best_group, judge
 from leakscope.matching.problem import Part, Problem, plain_distance
 from leakscope.types import JointExamples, Observation, Reconstruction
 

@@ -14,8 +14,6 @@ import torch
 from leakscope.errors import UnsuitableError
 from leakscope.matching.candidates import Variables
 from leakscope.matching.candidates.pixels import unknowns_of
-from leakscope.matching.distances import Distance
-from leakscope.matching.distances.distance import Grouped
 from leakscope.matching.engine import Outcome
 from leakscope.matching.labels.last_layer import last_layer, likeliest
 from leakscope.types import Observation, Reconstruction, Status
@@ -55,11 +53,6 @@ def better_of(first: Found, second: Found) -> Found:
 def _rank(found: Found) -> tuple[bool, float]:
     loss = found.reconstruction.loss
     return found.reconstruction.status is not Status.OK, loss if loss == loss else math.inf
-
-
-def distance_of_zero(distance: Distance, target: Grouped) -> float:
-    """The distance between one observed update and an update of zeros."""
-    return float(distance.value({name: torch.zeros_like(value) for name, value in target.items()}, target)[0])
 
 
 def best_group(outcome: Outcome, groups: Sequence[int], said: tuple[str, ...]) -> Found:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from leakscope.matching.distances import Distance
-from leakscope.matching.judgement import distance_of_zero
+from leakscope.matching.distances import Distance, distance_of_zero
 from leakscope.matching.problem import Part
 from leakscope.matching.replays import Replay
 from leakscope.types import Observation

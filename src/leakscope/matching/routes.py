@@ -21,7 +21,7 @@ from leakscope.matching.distances import Distance
 from leakscope.matching.distances.distance import Grouped
 from leakscope.matching.problem import Match, PlainRoute
 from leakscope.matching.replays import Replay
-from leakscope.matching.trust import START_ERROR, CheckPoint, Referee, later_limit
+from leakscope.matching.trust import START_ERROR, CheckPoint, Referee, harmless_error, later_limit
 from leakscope.networks import norm_layers
 from leakscope.types import Observation
 
@@ -126,13 +126,20 @@ class Guard:
         sizes = result.images.flatten(1).norm(dim=1).tolist()
         self._start = sizes if starts else self._start
         for group in [one for one in groups if one < place.groups]:
-            limit = START_ERROR if starts else later_limit(self._start[group], sizes[group])
+            limit = START_ERROR if starts else self._later_limit(sampled, group, result, sizes[group])
             agreement = self._referee.compare(self.route, sampled, group, limit=limit, found=result)
             if not agreement.agrees:
                 return False
             self._errors.append(agreement.error)
             self._ties |= agreement.ties
         return True
+
+    def _later_limit(self, place: CheckPoint, group: int, found: Match, size: float) -> float:
+        usual = later_limit(self._start[group], size)
+        if found.targets is not None:
+            # How far soft targets can move has no bound of its own.
+            return usual
+        return max(usual, harmless_error(float(found.distance[group]), size, place.reach(group, self._seen.bounds)))
 
     def fall_back(self, place: CheckPoint, groups: Sequence[int], *, when: str) -> None:
         """Give the route up for the next one."""

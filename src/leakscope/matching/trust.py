@@ -5,17 +5,21 @@ relative gap of the distance. Two things make the two differ where neither is wr
 
 - Rounding. Close to the solution a distance is the difference of nearly equal numbers, and double backward itself is
   not exact in float32. Then both are compared with double backward in float64: a fast route no more than `AS_GOOD`
-  times as far from it as the plain route is as good.
+  times as far from it as the plain route is as good. A distance that has nearly vanished counts beside the rounding of
+  the numbers it is a difference of, which are as large as the distance of an update of zeros.
 - Ties. Where neighbouring pixels are equal (a constant start, a region clamped to black) values that max pooling
   compares are equal but for their rounding, and each route takes another of them: both derivatives are valid ones. A
   little noise on the images breaks the ties; a rule that is wrong stays wrong there.
 
 Where a run has come to rest (a noisy update that no picture explains any better), the derivative is a tenth of what it
 was and the error of a difference quotient is what it was: there the error counts beside the derivative at the start.
+An error that could misjudge no step within the range of the inputs by more than a hundredth of the distance is harmless
+however little of the derivative is left.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -23,18 +27,22 @@ import torch
 from torch import Tensor
 
 from leakscope import rng as random
-from leakscope.matching.distances.distance import Grouped
+from leakscope.matching.distances.distance import Grouped, distance_of_zero
 from leakscope.matching.problem import Match, PlainRoute, select_group
 from leakscope.networks import copy_network
-from leakscope.types import Observation, limits_of
+from leakscope.types import Bounds, Observation, limits_of
 
 # What the documentation promises of differences, a few 1e-3, is asked at the start. They drift during a run: up to
 # 9.5e-3 was measured (sigmoid LeNet, L-BFGS), on ConvNet and ResNet20-4 4e-3. A wrong rule is off by far more.
 START_ERROR = 5e-3
 LATER_ERROR = 1e-2
-# The most that is ever admitted, of a derivative that has nearly vanished: see `later_limit`.
+# The most that is admitted of a derivative that has fallen since the start: see `later_limit`.
 MOST_ERROR = 0.1
+# Of a distance that no step could lower by much: see `harmless_error`.
+HARMLESS = 1e-2
 DISTANCE_GAP = 1e-3
+# Rounding errors of a distance, each as large as the last digit of the distance of zero.
+DISTANCE_ROUNDING = 4.0
 AS_GOOD = 2.0
 # Examples of a group that are checked; double backward of all of a large batch would need more memory than the run.
 MOST_EXAMPLES_CHECKED = 4
@@ -65,6 +73,13 @@ class CheckPoint:
     def evaluate(self, route: Evaluate) -> Match:
         """What a route finds here."""
         return route(self.images, self.targets, self.target)
+
+    def reach(self, group: int, bounds: Bounds | None) -> float:
+        """The longest step that the inputs of a group can make: from one corner of their range to the other."""
+        if bounds is None:
+            return math.inf
+        low, high = limits_of(bounds, self.images)
+        return float((torch.as_tensor(high - low) * torch.ones_like(self.images[group])).norm())
 
     def jitter(self, low: float | Tensor, high: float | Tensor, seed: int) -> CheckPoint:
         """The same with a little noise on the images."""
@@ -134,13 +149,19 @@ class Referee:
 
     def _measure(self, found: Match, place: CheckPoint, limit: float) -> tuple[Gap, bool]:
         plain = place.evaluate(self.plain)
-        gap = measure_gap(found, plain)
+        least = self._least_distance(place)
+        gap = measure_gap(found, plain, least)
         if gap.within(limit) or plain.images.dtype == torch.float64:
             return gap, gap.within(limit)
         exact = self._in_double(place)
         if exact is None:
             return gap, False
-        return gap, measure_gap(found, exact).as_good_as(measure_gap(plain, exact), limit)
+        return gap, measure_gap(found, exact, least).as_good_as(measure_gap(plain, exact, least), limit)
+
+    def _least_distance(self, place: CheckPoint) -> float:
+        """The distance of which rounding alone makes a gap of `DISTANCE_GAP`."""
+        unit = distance_of_zero(self.plain.distance, place.target)
+        return DISTANCE_ROUNDING * torch.finfo(place.images.dtype).eps / DISTANCE_GAP * abs(unit)
 
     def _in_double(self, place: CheckPoint) -> Match | None:
         """What double backward finds in float64; None where the network or its loss cannot be run there."""
@@ -154,9 +175,9 @@ class Referee:
             return None
 
 
-def measure_gap(found: Match, reference: Match) -> Gap:
-    """Relative errors of `found`."""
-    distance = _relative(found.distance, reference.distance)
+def measure_gap(found: Match, reference: Match, least: float = 0.0) -> Gap:
+    """Relative errors of `found`; that of a distance below `least` in units of `least`."""
+    distance = _relative(found.distance, reference.distance, least)
     targets = 0.0
     if found.targets is not None and reference.targets is not None:
         targets = _relative(found.targets, reference.targets)
@@ -172,6 +193,15 @@ def later_limit(start: float, here: float) -> float:
     return min(MOST_ERROR, LATER_ERROR * max(1.0, start / max(here, 1e-300)))
 
 
+def harmless_error(distance: float, here: float, reach: float) -> float:
+    """The relative error of a derivative of norm `here` that misjudges no step by more than `HARMLESS` · distance.
+
+    A step is at most `reach` long, so that an error e of the derivative changes what it promises by at most e · reach.
+    Where the solution is near the distance is small, too, and next to nothing is admitted.
+    """
+    return HARMLESS * distance / max(here * reach, 1e-300)
+
+
 def take_group(match: Match, group: int) -> Match:
     """One group's part of a match, still with its axis."""
     one = slice(group, group + 1)
@@ -182,11 +212,11 @@ def _errors(gap: Gap) -> tuple[float, float]:
     return gap.images, gap.targets
 
 
-def _relative(found: Tensor, reference: Tensor) -> float:
+def _relative(found: Tensor, reference: Tensor, least: float = 0.0) -> float:
     """‖found − reference‖ / ‖reference‖; 0 where both are zero."""
     left, right = found.detach().double(), reference.detach().double()
     apart, size = float((left - right).norm()), float(right.norm())
-    return 0.0 if apart == 0 else apart / max(size, 1e-300)
+    return 0.0 if apart == 0 else apart / max(size, least, 1e-300)
 
 
 def _to_double(seen: Observation) -> Observation:

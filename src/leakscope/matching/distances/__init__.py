@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from leakscope.matching.distances.compressed import Rounded, SoftSigned
 from leakscope.matching.distances.defended import Clipped, ClippedFirst, PerTensor, Sparsified
-from leakscope.matching.distances.distance import L1, Cosine, Distance, DistanceWrapper, Masked, Shortened, SquaredL2
+from leakscope.matching.distances.distance import (
+    L1,
+    Cosine,
+    Distance,
+    DistanceWrapper,
+    Masked,
+    Shortened,
+    SquaredL2,
+    distance_of_zero,
+)
 from leakscope.matching.distances.layer_weights import BatchNormRule, LayerWeight, LayerWeighted
 from leakscope.matching.distances.rescaled import Denoised, Direction, Weighed
 from leakscope.matching.distances.wasserstein import SquaredPlusNorm, Wasserstein
@@ -31,4 +40,5 @@ __all__ = [
     "SquaredPlusNorm",
     "Wasserstein",
     "Weighed",
+    "distance_of_zero",
 ]

@@ -236,6 +236,11 @@ def differentiate(distance: Distance, found: Grouped, target: Grouped) -> tuple[
     return value.detach(), dict(zip(leaves, grads, strict=True))
 
 
+def distance_of_zero(distance: Distance, target: Grouped) -> float:
+    """The distance between one observed update and an update of zeros."""
+    return float(distance.value({name: torch.zeros_like(value) for name, value in target.items()}, target)[0])
+
+
 def norm_of(values: Grouped, names: Grouped) -> Tensor:
     """The norm of the named tensors, taken as one vector per group."""
     return _total([flat(values[name]).square().sum(1) for name in names]).clamp_min(1e-24).sqrt()
