@@ -5,9 +5,11 @@
     python -m reproductions.defences --print-only                            # the table of what is finished
 
 Every network with every data set is an ordinary audit in a folder of its own below `--out`: killed, the same command
-continues. All defences meet the same victims, which the audit draws by its seed. PSNR is against the picture that the
-person lost, and in brackets against the one that was trained on, where a defence changes pictures. A cell whose attack
-is no evidence says so. Accuracy is that of a short training, over seeds, with its 95 % interval.
+continues. What a finished one came to is kept in `reproductions/results/defences`, so that the table can be made in
+parts and on several machines; it is printed from there where the audit is not at hand. All defences meet the same
+victims, which the audit draws by its seed. PSNR is against the picture that the person lost, and in brackets against
+the one that was trained on, where a defence changes pictures. A cell whose attack is no evidence says so. Accuracy is
+that of a short training, over seeds, with its 95 % interval.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,6 +33,7 @@ from leakscope.report.schema import CellRecord, Summary, parse_summary
 from reproductions.victims import narrow_convnet
 
 DATA = ("fashion-mnist", "cifar10")
+RESULTS = Path(__file__).resolve().parent / "results" / "defences"
 # How LeNet-5 is trained; what DP-SGD claims below is of this training. Its rate was chosen on other pictures and other
 # seeds than the table's: at 0.1 training is unstable with or without a defence, at 0.05 with key-lock.
 TRAINING: dict[str, Any] = {"how": "central", "rounds": 600, "batch_size": 32, "lr": 0.01, "seeds": (0, 1, 2)}
@@ -99,6 +102,24 @@ PARTS = {
 
 
 @dataclass(frozen=True)
+class DefenceCell:
+    """What one attack came to under one defence: PSNR of every picture, and against those that were trained on."""
+
+    attack: str
+    defence: str
+    adaptive: bool
+    status: str
+    psnr: tuple[float, ...]
+    trained: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, cell: CellRecord) -> DefenceCell:
+        """The part of an audit's cell that the table shows."""
+        scores = numbers(cell.scores), numbers(cell.trained_scores)
+        return cls(cell.attack, cell.defence, cell.adaptive, str(cell.status), *scores)
+
+
+@dataclass(frozen=True)
 class Accuracy:
     """What a training under a defence came to, in percent."""
 
@@ -113,6 +134,39 @@ class Accuracy:
         return f"{told}, chance" if self.at_chance else told
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One network on one data set: every cell, and accuracy by defence."""
+
+    part: str
+    data: str
+    cells: tuple[DefenceCell, ...]
+    costs: dict[str, Accuracy]
+
+    @property
+    def file(self) -> Path:
+        """Where it is kept."""
+        return RESULTS / f"{self.part}-{self.data}.json"
+
+    def store(self) -> None:
+        """Keep it, as small JSON."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(self.file, (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode())
+        # A file of the checkout, readable as all others there.
+        self.file.chmod(0o644)
+
+    def load(self) -> Measured | None:
+        """What is kept under the same name."""
+        if not self.file.exists():
+            return None
+        told = json.loads(self.file.read_text(encoding="utf-8"))
+        cells = [
+            DefenceCell(**{**one, "psnr": tuple(one["psnr"]), "trained": tuple(one["trained"])})
+            for one in told["cells"]
+        ]
+        return replace(self, cells=tuple(cells), costs={spec: Accuracy(**one) for spec, one in told["costs"].items()})
+
+
 def main() -> None:
     """Run what is missing of the chosen parts, then print their tables."""
     args = parse()
@@ -125,13 +179,24 @@ def main() -> None:
                 if ran.sweep.interrupted:
                     # Stopped means stopped: the trainings below would go on for minutes.
                     raise SystemExit(ran.exit_code)
-            found = folder / "summary.json"
-            if found.exists():
-                summary = parse_summary(json.loads(found.read_text(encoding="utf-8")))
-                costs = trained_costs(summary) if PARTS[part].trains else {}
-                if part == "convnet":
-                    costs = narrow_costs(data, args.out / "narrow" / data, known_only=args.print_only)
-                print("\n".join(table(part, data, summary, costs)), flush=True)
+            found = read_run(part, data, args.out, known_only=args.print_only) or Measured(part, data, (), {}).load()
+            if found is not None:
+                print("\n".join(table(found)), flush=True)
+
+
+def read_run(part: str, data: str, out: Path, *, known_only: bool) -> Measured | None:
+    """What the audit below `out` came to, with its trainings, if there is one; kept unless `known_only`."""
+    file = out / part / data / "summary.json"
+    if not file.exists():
+        return None
+    summary = parse_summary(json.loads(file.read_text(encoding="utf-8")))
+    costs = trained_costs(summary) if PARTS[part].trains else {}
+    if part == "convnet":
+        costs = narrow_costs(data, out / "narrow" / data, known_only=known_only)
+    found = Measured(part, data, tuple(map(DefenceCell.of, summary.cells)), costs)
+    if not known_only:
+        found.store()
+    return found
 
 
 def parse() -> argparse.Namespace:
@@ -185,46 +250,47 @@ def narrow_spec(spec: str) -> str:
     return spec.replace(f"steps={TRAINING['rounds']}", f"steps={NARROW['rounds']}")
 
 
-def table(part: str, data: str, summary: Summary, costs: dict[str, Accuracy]) -> Iterator[str]:
+def table(found: Measured) -> Iterator[str]:
     """A Markdown table of one audit: a line a defence, in the order they were asked for."""
-    yield f"\n**{part}, {data}** ({PARTS[part].attack}, {summary.cells[0].victims} pictures)\n"
+    attack = PARTS[found.part].attack
+    pictures = max((len(cell.psnr) for cell in found.cells), default=0)
+    yield f"\n**{found.part}, {found.data}** ({attack}, {pictures} pictures)\n"
     yield "| defence | unaware: median, worst dB | knows it: median, worst dB | strongest | accuracy % |"
     yield "|---|---|---|---|---|"
     for spec in DEFENCES:
-        cells = [cell for cell in summary.cells if cell.defence == spec]
-        own = [cell for cell in cells if cell.attack == PARTS[part].attack]
+        cells = [cell for cell in found.cells if cell.defence == spec]
+        own = [cell for cell in cells if cell.attack == attack]
         unaware = [cell for cell in own if not cell.adaptive]
         knowing = [cell for cell in own if cell.adaptive]
-        yield f"| {spec} | {told(unaware)} | {told(knowing)} | {strongest(cells)} | {costs.get(spec, '–')} |"
+        yield f"| {spec} | {told(unaware)} | {told(knowing)} | {strongest(cells)} | {found.costs.get(spec, '–')} |"
 
 
-def told(cells: Sequence[CellRecord]) -> str:
+def told(cells: Sequence[DefenceCell]) -> str:
     """Median and worst PSNR of a cell, both truths, and its status where it is no evidence."""
     if not cells:
         return "–"
     (cell,) = cells
-    values = numbers(cell.scores)
-    if not values:
-        return str(cell.status)
-    text = f"{median(values):.1f}, {max(values):.1f}"
-    if trained := numbers(cell.trained_scores):
-        text += f" ({median(trained):.1f}, {max(trained):.1f})"
+    if not cell.psnr:
+        return cell.status
+    text = f"{median(cell.psnr):.1f}, {max(cell.psnr):.1f}"
+    if cell.trained:
+        text += f" ({median(cell.trained):.1f}, {max(cell.trained):.1f})"
     return text if cell.status == "ok" else f"{text} {cell.status}"
 
 
-def strongest(cells: Sequence[CellRecord]) -> str:
+def strongest(cells: Sequence[DefenceCell]) -> str:
     """The attack whose worst picture came back best, whatever its status: a leak needs no verdict."""
-    found = [(max(numbers(cell.scores)), cell) for cell in cells if numbers(cell.scores)]
+    found = [cell for cell in cells if cell.psnr]
     if not found:
         return "–"
-    value, cell = max(found, key=lambda one: one[0])
+    cell = max(found, key=lambda one: max(one.psnr))
     name = cell.attack.split(":")[0] + (" knowing it" if cell.adaptive else "")
-    return f"{value:.1f} ({name})"
+    return f"{max(cell.psnr):.1f} ({name})"
 
 
-def numbers(scores: dict[str, list[Any]]) -> list[float]:
+def numbers(scores: dict[str, list[Any]]) -> tuple[float, ...]:
     """The PSNR values that were computed."""
-    return [float(value) for value in scores.get("psnr", ()) if value is not None]
+    return tuple(float(value) for value in scores.get("psnr", ()) if value is not None)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from reproductions import defences, victims
-from reproductions.defences import DEFENCES, PARTS, Accuracy
+from reproductions.defences import DEFENCES, PARTS, Accuracy, DefenceCell, Measured
 
 from leakscope.audits import parse_config
 from leakscope.models import build
 from leakscope.registry import defence_from_spec
-from leakscope.report.schema import CellRecord, parse_summary
+from leakscope.report.schema import CellRecord
 
 ATTACK = PARTS["lenet5"].attack
 ATS = DEFENCES[-1]
@@ -28,16 +28,8 @@ def cell(defence: str, psnr: list[float], *, attack: str = ATTACK, **options: An
 
 def lines(*cells: CellRecord, costs: dict[str, Accuracy] | None = None) -> dict[str, list[str]]:
     """Columns by defence."""
-    summary = parse_summary(
-        {
-            "schema": 1,
-            "title": "",
-            "leakscope": "",
-            "threshold_psnr": 20.0,
-            "cells": [one.model_dump() for one in cells],
-        }
-    )
-    rows = [line.strip("| ").split(" | ") for line in defences.table("lenet5", "cifar10", summary, costs or {})]
+    measured = Measured("lenet5", "cifar10", tuple(map(DefenceCell.of, cells)), costs or {})
+    rows = [line.strip("| ").split(" | ") for line in defences.table(measured)]
     return {row[0]: row[1:] for row in rows if len(row) == 5}
 
 
@@ -115,3 +107,15 @@ def test_printing_alone_trains_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert defences.narrow_costs("cifar10", tmp_path, known_only=True) == {}
     (tmp_path / "accuracies.json").write_text('{"none": {"mean": 78.6, "low": 70, "high": 80, "at_chance": false}}')
     assert defences.narrow_costs("cifar10", tmp_path, known_only=True)["none"].mean == 78.6
+
+
+def test_what_is_kept_prints_the_same_table(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(defences, "RESULTS", tmp_path)
+    cells = (cell("none", [10.0, 20.5]), cell(ATS, [7.0], adaptive=True, trained_scores={"psnr": [20.0]}))
+    costs = {"none": Accuracy(71.25, 68.0, 74.5, at_chance=False)}
+    measured = Measured("lenet5", "cifar10", tuple(map(DefenceCell.of, cells)), costs)
+    assert measured.load() is None
+    measured.store()
+    again = Measured("lenet5", "cifar10", (), {}).load()
+    assert again == measured
+    assert list(defences.table(again)) == list(defences.table(measured))
