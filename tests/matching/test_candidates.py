@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from leakscope.matching.candidates import Pixels
+from leakscope.matching.presets import held_preset, schedule_preset
 from leakscope.models import build
 from leakscope.networks import find_normalisation
 from leakscope.observation.observe import observe
@@ -80,3 +81,39 @@ def test_a_model_without_constants_has_none():
     assert torch.equal(
         Pixels(normalised=True).decode(seen_of(plain, batch_of([1])), {"inputs": coordinates}), coordinates
     )
+
+
+@pytest.mark.parametrize("identity", [False, True], ids=["no layer", "a layer that changes nothing"])
+def test_an_assumed_spread_gives_coordinates_the_same_meaning_without_a_normalising_layer(identity):
+    constants = ([0.0] * 3, [1.0] * 3)
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(48, 3)).double()
+    model = (
+        build("mlp", num_classes=3, in_channels=3, image_size=4, hidden=[5], normalise=constants).double()
+        if identity
+        else plain
+    )
+    seen = replace(seen_of(model, batch_of([1], shape=(3, 4, 4))), bounds=(-1.0, 3.0))
+    pixels = Pixels(normalised=True, spread=0.25, deviation=0.2)
+    coordinates = torch.tensor([-2.0, 0.0, 1.0, 2.0], dtype=torch.float64).expand(1, 1, 3, 4, 4)
+    # The middle of the range is 1, a quarter of it 1.
+    assert torch.equal(pixels.decode(seen, {"inputs": coordinates}), coordinates + 1)
+    wild = pixels.project(seen, {"inputs": 50 * coordinates})
+    assert (float(wild["inputs"].min()), float(wild["inputs"].max())) == (-2.0, 2.0)
+    start = pixels.start(seen, 500, generator(0))["inputs"]
+    assert float(start.std()) == pytest.approx(0.2, rel=0.02)
+    assert torch.equal(Pixels(normalised=True).decode(seen, {"inputs": coordinates}), coordinates)
+
+
+def test_the_models_own_constants_come_before_an_assumed_spread():
+    seen, coordinates = normalised_seen(), torch.rand(1, 1, 3, 4, 4).double()
+    with_spread, without = (Pixels(normalised=True, spread=spread) for spread in (0.25, None))
+    assert torch.equal(*(one.decode(seen, {"inputs": coordinates}) for one in (with_spread, without)))
+    unbounded = replace(seen_of(dense(), batch_of([1])), bounds=None)
+    values = torch.rand(1, 1, 1, 6, 6).double()
+    assert torch.equal(with_spread.decode(unbounded, {"inputs": values}), values)
+
+
+def test_only_leakscopes_own_schedules_assume_a_spread():
+    for own in (schedule_preset("accelerated"), held_preset()):
+        assert (own.candidate.spread, own.candidate.deviation) == (0.25, 0.2)
+    assert schedule_preset("paper").candidate == Pixels(begin="normal", normalised=True)

@@ -15,7 +15,6 @@ from leakscope.attacks.agic_epochs import EpochOptions, EpochsReconstruction, Jo
 from leakscope.client import replay_gradient, replay_local, trainable
 from leakscope.counts import MOST_SIMULATED_STEPS
 from leakscope.errors import UsageError
-from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import BatchNormRule, Cosine, LayerWeighted
 from leakscope.matching.distances.layer_weights import PUBLISHED_BETA, Ramp
 from leakscope.matching.gradient_matching import GradientMatching
@@ -158,7 +157,7 @@ def agic(
         paper=PAPER,
         recipe=Recipe(
             labels=DistinctFirst(),
-            candidate=Pixels(begin="normal", normalised=True),
+            candidate=preset.candidate,
             replay=OneBatch(),
             distance=LayerWeighted(Cosine(), beta, relu_modifier, batch_norm, ramp),
             penalties=(preset.penalty,),

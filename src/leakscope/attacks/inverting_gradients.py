@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from leakscope.errors import UsageError, suggest
-from leakscope.matching.candidates import Pixels
 from leakscope.matching.distances import Cosine
 from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Inferred
@@ -46,7 +45,7 @@ def inverting_gradients(
         paper=PAPER,
         recipe=Recipe(
             labels=Inferred(),
-            candidate=Pixels(begin="normal", normalised=True),
+            candidate=preset.candidate,
             replay=_REPLAYS[replay],
             distance=Cosine(),
             penalties=(preset.penalty,),

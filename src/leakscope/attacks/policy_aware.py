@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from leakscope import rng as random
 from leakscope.attack import Effort, Watch
 from leakscope.errors import UnsuitableError, UsageError, suggest
-from leakscope.matching.candidates import TRANSFORMS, Pixels, Transform, Transformed, known_chains
+from leakscope.matching.candidates import TRANSFORMS, Transform, Transformed, known_chains
 from leakscope.matching.candidates.transformed import variable
 from leakscope.matching.distances import Cosine
 from leakscope.matching.gradient_matching import GradientMatching
@@ -131,7 +131,7 @@ def policy_aware(
         paper=PAPER,
         recipe=Recipe(
             labels=Inferred(),
-            candidate=Pixels(begin="normal", normalised=True),
+            candidate=preset.candidate,
             replay=AsKnown(),
             distance=Cosine(),
             penalties=(preset.penalty,),

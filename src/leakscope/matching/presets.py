@@ -6,11 +6,17 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from leakscope.errors import UsageError
+from leakscope.matching.candidates import Pixels
 from leakscope.matching.optimisers import Adam, linear, three_drops
 from leakscope.matching.penalties import TotalVariation
 
 ScheduleName = Literal["accelerated", "paper"]
 _T = TypeVar("_T")
+
+# The deviation of natural pictures is a quarter of their range: rates then mean the same whether or not a network
+# normalises. A start with little noise is nearer to any picture than one as loud as a picture.
+_OWN_PIXELS = Pixels(begin="normal", normalised=True, spread=0.25, deviation=0.2)
+_PUBLISHED_PIXELS = Pixels(begin="normal", normalised=True)
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,7 @@ class Preset:
     optimiser: Adam
     penalty: TotalVariation
     steps: int
+    candidate: Pixels
 
 
 def schedule_preset(
@@ -43,11 +50,13 @@ def schedule_preset(
         Adam(lr=0.4 if lr is None else lr, signed=True, schedule=linear),
         TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None),
         300 if steps is None else steps,
+        _OWN_PIXELS,
     )
     published = Preset(
         Adam(lr=0.1 if lr is None else lr, signed=signed, schedule=three_drops),
         TotalVariation(1e-4 if tv is None else tv),
         paper_steps if steps is None else steps,
+        _PUBLISHED_PIXELS,
     )
     return by_schedule(schedule, accelerated=fast, paper=published)
 
@@ -61,6 +70,7 @@ def held_preset(*, lr: float | None = None, tv: float | None = None, steps: int 
         Adam(lr=0.1 if lr is None else lr),
         TotalVariation(1e-4 if tv is None else tv),
         1_000 if steps is None else steps,
+        _OWN_PIXELS,
     )
 
 

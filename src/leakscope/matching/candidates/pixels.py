@@ -93,19 +93,24 @@ class Pixels(Candidate):
 
     `normalised` optimises u = (x − mean)/std with the constants of the model's first layer, so
     that rates, start and penalties mean what they mean in papers that normalise the data.
+    `spread` is the deviation of inputs, as a share of their range, that is assumed behind a network that does not
+    normalise: with it u means the same there; without, u is x.
+    `deviation` is that of a normal start, in units of u.
     `box` keeps the inputs inside the range of valid data after every step.
     """
 
     begin: Literal["normal", "uniform", "grey"] = "normal"
     normalised: bool = False
     box: bool = True
+    spread: float | None = None
+    deviation: float = 1.0
 
     def start(self, seen: Observation, count: int, rng: Generator) -> Variables:
         """Noise of the chosen kind, or the middle of the range."""
         shape = (count, *seen.input_shape)
         like = torch.empty(0, device=seen.device, dtype=seen.dtype)
         if self.begin == "normal":
-            return {"inputs": random.normal(shape, rng, like=like)}
+            return {"inputs": self.deviation * random.normal(shape, rng, like=like)}
         low, high = limits_of(seen.bounds, like)
         inputs = low + (high - low) * (
             random.uniform(shape, rng, like=like) if self.begin == "uniform" else like.new_full(shape, 0.5)
@@ -137,8 +142,20 @@ class Pixels(Candidate):
 
     def _affine(self, seen: Observation, like: Tensor) -> tuple[Tensor, Tensor]:
         constants = find_normalisation(seen.model, seen.input_shape) if self.normalised else None
-        if constants is None:
-            return like.new_zeros(()), like.new_ones(())
+        # A layer that is there and changes nothing says nothing of the data.
+        if constants is None or _is_identity(*constants):
+            return self._assumed(seen, like)
         mean, std = constants
         shape = (-1, *[1] * (len(seen.input_shape) - 1))
         return mean.to(like).reshape(shape), std.to(like).reshape(shape)
+
+    def _assumed(self, seen: Observation, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The middle of the range and the assumed deviation; 0 and 1 where nothing is assumed, and for tables."""
+        if not self.normalised or self.spread is None or not isinstance(seen.bounds, tuple):
+            return like.new_zeros(()), like.new_ones(())
+        low, high = seen.bounds
+        return like.new_tensor((low + high) / 2), like.new_tensor(self.spread * (high - low))
+
+
+def _is_identity(mean: Tensor, std: Tensor) -> bool:
+    return bool((mean == 0).all()) and bool((std == 1).all())
