@@ -153,9 +153,9 @@ def test_a_result_that_explains_all_that_the_truth_does_is_evidence_under_a_defe
     assert result.status is Status.OK
 
 
-def test_five_steps_of_an_attack_give_no_grade_a():
-    """It gave "Grade A: no more than a guess" and exit code 0."""
-    result = run_cell(convolutional(), batch_of([1]), get_attack("inverting-gradients", steps=5))
+def test_a_few_steps_of_an_attack_give_no_grade_a():
+    """They gave "Grade A: no more than a guess" and exit code 0."""
+    result = run_cell(convolutional(), batch_of([1]), get_attack("inverting-gradients", steps=2))
     findings = attack_findings(result, paper="")
     names = {"key": "0", "model": "tiny", "data": "noise", "attack": "inverting-gradients", "defence": "none"}
     record = CellRecord.model_validate(

@@ -60,7 +60,7 @@ def test_a_failed_attack_on_everything_is_inconclusive():
     given = smallest_problem()
     update = shared(given.model, given.batch)
     assert observe(given.model, update, scenario="B", truth=given.batch).targets is not None
-    profile = leakage_profile(given.model, given.batch, inverting_gradients(steps=1), views=["alone"])
+    profile = leakage_profile(given.model, given.batch, inverting_gradients(steps=3, lr=0.05), views=["alone"])
     assert profile.everything.status is Status.DIVERGED
     assert profile.verdict().startswith("Inconclusive")
 
@@ -103,7 +103,7 @@ def test_what_leaked_is_told_even_where_the_whole_update_is_inconclusive():
 
 def test_a_weak_attack_on_a_real_update_is_inconclusive():
     given = smallest_problem()
-    profile = leakage_profile(given.model, given.batch, inverting_gradients(steps=3), views=["alone"])
+    profile = leakage_profile(given.model, given.batch, inverting_gradients(steps=3, lr=0.05), views=["alone"])
     assert profile.everything.status is Status.UNFINISHED
     assert (profile.everything.psnr or 0.0) < profile.baseline + MARGIN_DB
     assert profile.verdict().startswith("Inconclusive")
@@ -169,7 +169,7 @@ def test_what_a_failed_attack_rebuilt_from_a_layer_leaks_all_the_same(status: St
 
 def test_the_layers_held_back_are_not_the_reason_an_attack_diverged():
     given = smallest_problem()
-    profile = leakage_profile(given.model, given.batch, inverting_gradients(steps=1), views=["alone"])
+    profile = leakage_profile(given.model, given.batch, inverting_gradients(steps=3, lr=0.05), views=["alone"])
     assert all("not shared" not in view.reason for view in profile.inconclusive().values())
 
 

@@ -173,7 +173,7 @@ def test_what_counts_as_deep():
         assert kind_of(build(name)) is NetworkKind.DEEP
 
 
-@pytest.mark.parametrize("spec", ["inverting-gradients:steps=20", "agic:steps=20"])
+@pytest.mark.parametrize("spec", ["inverting-gradients:steps=60", "agic:steps=60"])
 def test_a_short_run_on_a_residual_network_is_not_called_safe(spec: str):
     model = build("resnet20", num_classes=10, image_size=16).eval()
     batch = batch_of([3], shape=(3, 16, 16), dtype=torch.float32)
