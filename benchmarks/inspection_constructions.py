@@ -217,6 +217,21 @@ def switched_off(model: nn.Module, batch: Batch, share: float) -> nn.Module | No
     return model if layers else None
 
 
+def _rounded(change: Change, strength: float) -> Change:
+    """The same, rounded to so many bits afterwards: a server may try to pass craft off as rounding."""
+
+    @torch.no_grad()
+    def rounded(model: nn.Module, batch: Batch, bits: float) -> nn.Module | None:
+        changed = change(model, batch, strength)
+        for value in () if changed is None else changed.parameters():
+            if value.ndim > 1:
+                step = value.abs().max().clamp_min(1e-30) / (2 ** (bits - 1) - 1)
+                value.copy_((value / step).round() * step)
+        return changed
+
+    return rounded
+
+
 CONSTRUCTIONS: dict[str, tuple[Change, tuple[float, ...]]] = {
     "equal rows, biases in steps": (equal_rows, (8, 32, 64)),
     "averaging layer and identities": (one_average, (1.0, 0.1)),
@@ -233,4 +248,7 @@ CONSTRUCTIONS: dict[str, tuple[Change, tuple[float, ...]]] = {
     "imprint block inserted": (inserted_imprint, (16, 64)),
     "wider layer": (widened, (2.0, 4.0)),
     "rows switched off": (switched_off, (0.7, 0.9)),
+    "rows switched off, rounded": (_rounded(switched_off, 0.7), (4, 8)),
+    "copying filters, rounded": (_rounded(copy_kernels, 1e-2), (4, 8)),
+    "class fishing head, rounded": (_rounded(fishing, 100.0), (4, 8)),
 }

@@ -63,6 +63,27 @@ def test_a_line_that_was_cut_off_is_left_out(load, tmp_path):
     assert [one.key for one in script.read(path)] == ["a|b|"]
 
 
+def test_rows_are_kept_in_the_tree_and_later_ones_count(load, tmp_path):
+    script = load("inspection_rows")
+    kept = tmp_path / "rows.jsonl.gz"
+    first = script.Row("a", "b", False, "", {"zeros": {"share": 0.1}}, 0.5)
+    script.keep([first], kept)
+    written = kept.read_bytes()
+    script.keep(script.read(kept), kept)
+    assert kept.read_bytes() == written
+    later = tmp_path / "rows.jsonl"
+    later.write_text(f"{script.Row('a', 'b', False, '', {'zeros': {'share': 0.2}}, 0.5)}\n")
+    (found,) = script.read(kept, later, tmp_path / "none.jsonl")
+    assert found.figures == {"zeros": {"share": 0.2}}
+    assert found.detectors == script.detectors_hash()
+
+
+def test_no_training_begins_after_the_time(load):
+    script = load("inspection_bag")
+    runs = load("inspection_honest").runs()[:1]
+    assert list(script.measure(runs, set(), minutes=-1.0)) == []
+
+
 def test_every_construction_changes_a_network_that_has_a_place_for_it(load):
     script = load("inspection_constructions")
     agreed = models.build("lenet5", in_channels=1, image_size=16, activation="relu")
