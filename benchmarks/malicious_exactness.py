@@ -87,9 +87,8 @@ def class_fishing() -> Iterator[Figure]:
         wanted = {name: alone.tensors[name] / len(batch) for name in body}
         error = max(float((seen.update.tensors[name] - wanted[name]).abs().max()) for name in body)
         size = max(float(value.abs().max()) for value in wanted.values())
-        yield Figure(
-            f"class fishing, {network}: gradient of the body − the example's / {len(batch)}", error, size, 1e-6
-        )
+        name = f"class fishing, {network} in {str(kind)[6:]}: gradient of the body − the example's / {len(batch)}"
+        yield Figure(name, error, size, 1e-6)
 
 
 def robbing_the_fed() -> Iterator[Figure]:
