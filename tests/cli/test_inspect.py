@@ -12,7 +12,7 @@ import torch
 
 from leakscope import models
 from leakscope.files import write_tensors
-from leakscope.inspection import fingerprint
+from leakscope.inspection import calibration, fingerprint
 
 Command = Callable[..., tuple[int, str, str]]
 SHAPE = ("--arch", "mlp", "--input-shape", "1,8,8")
@@ -40,6 +40,9 @@ def test_an_honest_model_is_clean_and_weights_alone_are_called_so(folder: Path, 
     assert (code, err) == (0, "")
     assert out.startswith("WEIGHTS ONLY: no listed construction was found")
     assert "not detected: SEER-class" in out
+    held = calibration()["held_out"]
+    assert f"{held['false_alarms']} of {held['honest']} honest ones raised a false alarm" in out
+    assert f"{held['detected']} of {held['crafted']} crafted ones were found" in out
     assert "not checked: firing-rates: needs at least 16 examples of your own, got 0" in out
     state = models.load_weights(models.build("mlp", in_channels=1, image_size=8), "good.safetensors").state_dict()
     assert f"fingerprint: {fingerprint(state)}" in out
