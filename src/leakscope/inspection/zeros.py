@@ -15,6 +15,8 @@ from leakscope.inspection.rounding import rounded_zeros
 
 # A row or a column of which so much is negligible leads nowhere.
 _EMPTY = 0.9
+# Real numbers have fewer zeros, and so few are no sign of anything.
+_FEW = 0.1
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def _measure(layer: LayerRows, pruned: float) -> list[Measured]:
 def _share(layer: LayerRows, pruned: float) -> Measured:
     """Share of negligible weights, of those that neither agreed pruning nor rounding explains."""
     share = float(layer.sizes.negligible.mean())
-    rounded = min(share, rounded_zeros(layer.rows)) if share > pruned else 0.0
+    # The look at every weight is for layers of which it can matter.
+    rounded = min(share, rounded_zeros(layer.rows)) if share > max(pruned, _FEW) else 0.0
     excused = max(pruned, rounded)
     detail = f"{share:.2g} zero, rounding explains {rounded:.2g}" if rounded > pruned else ""
     return Measured("share", max(0.0, share - excused) / max(1 - excused, 1e-30), layer.name, detail=detail)
