@@ -41,7 +41,6 @@ class TestSizes:
             "largest": rows.abs().amax(1),
             "total": rows.abs().sum(1),
             "squares": rows.square().sum(1),
-            "weights": (rows != 0).sum(1).float(),
             "positive": (rows > 0).sum(1).float(),
             "negligible": off.float().mean(1),
             "negligible_by_column": off.float().mean(0),

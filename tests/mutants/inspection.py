@@ -84,8 +84,8 @@ MUTANTS = (
     Mutant(
         "inspection: agreed pruning only subtracted",
         "inspection/zeros.py",
-        "(share - pruned) / (1 - pruned)",
-        "share - pruned",
+        "max(0.0, share - excused) / max(1 - excused, 1e-30)",
+        "max(0.0, share - excused)",
         _WEIGHTS,
     ),
     Mutant(
@@ -154,8 +154,8 @@ MUTANTS = (
     Mutant(
         "inspection: pruned rows measured against their zeros",
         "inspection/copies.py",
-        "sizes.weights - 1 if pruned else",
-        "sizes.weights * 0 + layer.rows.shape[1] - 1 if pruned else",
+        "layer.weights - 1 if pruned else",
+        "layer.weights * 0 + layer.rows.shape[1] - 1 if pruned else",
         _WEIGHTS,
     ),
     Mutant(
@@ -422,8 +422,8 @@ MUTANTS = (
     Mutant(
         "inspection: what pruning left of a row does not matter to its balance",
         "inspection/balance.py",
-        "layer.sizes.weights >= _LEAST_ENTRIES",
-        "layer.sizes.weights >= 1",
+        "layer.weights >= _LEAST_ENTRIES",
+        "layer.weights >= 1",
         _WEIGHTS,
     ),
     Mutant(
