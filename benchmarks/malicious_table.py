@@ -13,12 +13,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from page_part import replace_part
+
 from leakscope.files import write_atomic
 
-HERE = Path(__file__).resolve().parent
-KEPT = HERE / "results" / "malicious-servers.jsonl"
-PAGE = HERE.parent / "docs" / "papers" / "mkor.md"
-BEGIN, END = "<!-- table 2 -->", "<!-- end of table 2 -->"
+KEPT = Path(__file__).resolve().parent / "results" / "malicious-servers.jsonl"
 # Largest and mean SSIM, largest and mean PSNR as printed; class fishing rebuilds one picture and has no mean.
 PAPER = {
     ("mkor", "lenet5"): "0.54, 0.27, 17.06, 12.79",
@@ -67,9 +66,7 @@ def main() -> None:
     for path in sys.argv[1:]:
         write_atomic(KEPT, Path(path).read_bytes())
     told = describe([json.loads(line) for line in KEPT.read_text().splitlines()])
-    page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    write_atomic(PAGE, f"{before}{BEGIN}\n\n{told}\n\n{END}{rest.split(END)[1]}".encode())
+    replace_part("papers/mkor.md", "table 2", told)
     print(told)
 
 
