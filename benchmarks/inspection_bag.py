@@ -3,6 +3,7 @@
     python benchmarks/inspection_bag.py                # measure what is missing, fit, write limits, rows and page
     python benchmarks/inspection_bag.py --minutes 40   # the same, with no training begun after that time
     python benchmarks/inspection_bag.py --fit-only     # limits and rates from what was measured
+    python benchmarks/inspection_bag.py --stored 3     # rates of generation 3 under the limits as they are stored
     python benchmarks/inspection_bag.py --most 4       # a try on a few runs, nothing stored
 
 Figures of every model go to runs/inspection-bag/rows.jsonl as soon as they are there, and in the end to
@@ -31,7 +32,7 @@ import inspection_crafted
 import inspection_honest
 import inspection_table
 from leakscope.files import write_atomic
-from leakscope.inspection import DETECTORS, Inspection, examine
+from leakscope.inspection import DETECTORS, Inspection, calibration, examine
 from leakscope.inspection.finding import LARGEST
 from leakscope.inspection.thresholds import FILE
 from leakscope.metrics import exact_interval
@@ -136,9 +137,9 @@ def _ratios(row: Row, limits: dict[str, dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def rates(rows: list[Row], limits: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """False alarms, detections by construction, and the curve, on the held-out half."""
-    held = [row for row in rows if row.is_held_out and row.figures]
+def rates(rows: list[Row], limits: dict[str, dict[str, Any]], *, is_fitted: bool = True) -> dict[str, Any]:
+    """False alarms, detections by construction, and the curve: of the held-out half, or of all if nothing was fitted."""
+    held = [row for row in rows if (row.is_held_out or not is_fitted) and row.figures]
     honest, crafted = ([row for row in held if row.is_crafted is which] for which in (False, True))
     alarms = [row for row in honest if exceeded(row, limits)]
     by_name: dict[str, list[set[str]]] = defaultdict(list)
@@ -196,12 +197,18 @@ def main() -> None:
     parser.add_argument("--most", type=int, help="only so many trainings; limits are printed, not stored")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no training after so much time")
     parser.add_argument("--fit-only", action="store_true", help="measure nothing")
+    parser.add_argument(
+        "--stored", type=int, nargs="+", metavar="GENERATION", help="only rates of these, under the limits as stored"
+    )
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args()
     torch.set_num_threads(1)
     path = options.folder / "rows.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = read(KEPT, path)
+    if options.stored:
+        print(json.dumps(judge_stored(rows, set(options.stored)), indent=1))
+        return
     if not options.fit_only:
         weights = os.environ.get("LEAKSCOPE_DATA")
         runs = inspection_honest.runs(Path(weights) / "weights" if weights else None)[: options.most]
@@ -214,6 +221,14 @@ def main() -> None:
     if options.most is None:
         keep(rows)
     store(rows, is_stored=options.most is None)
+
+
+def judge_stored(rows: list[Row], generations: set[int]) -> dict[str, Any]:
+    """Rates of generations that the stored limits were not fitted on; published networks are left out."""
+    chosen = [row for row in rows if row.generation in generations and "-published/" not in row.run]
+    measured = [row for row in chosen if row.name != "done"]
+    trainings = len({row.run for row in chosen if row.name == "done"})
+    return {"trainings": trainings, **rates(measured, calibration()["limits"], is_fitted=False)}
 
 
 def store(rows: list[Row], *, is_stored: bool) -> None:

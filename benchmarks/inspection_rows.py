@@ -46,6 +46,11 @@ class Row:
         return "-published/" not in self.run and hashlib.sha256(self.run.encode()).digest()[0] % 2 == 1
 
     @property
+    def generation(self) -> int:
+        """Which generation of trainings it is of, by the thousands of its seed."""
+        return int(self.run.rpartition("/")[2]) // 1000
+
+    @property
     def key(self) -> str:
         """What a continued run leaves out."""
         return f"{self.run}|{self.name}|{self.strength}"

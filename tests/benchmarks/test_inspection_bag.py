@@ -78,6 +78,14 @@ def test_rows_are_kept_in_the_tree_and_later_ones_count(load, tmp_path):
     assert found.detectors == script.detectors_hash()
 
 
+def test_limits_as_stored_are_judged_by_all_rows_of_a_generation(load):
+    script = load("inspection_bag")
+    rows = [row(script, f"mlp/digits/paper/{seed}", share) for seed, share in ((3000, 0.1), (3001, 0.99), (2001, 0.99))]
+    rows += [row(script, "mlp/digits/paper/3001", 0.99, crafted=True), row(script, "a/b-published/3105", 0.99)]
+    found = script.judge_stored(rows, {3})
+    assert (found["honest"], found["false_alarms"], found["crafted"], found["detected"]) == (2, 1, 1, 1)
+
+
 def test_no_training_begins_after_the_time(load):
     script = load("inspection_bag")
     runs = load("inspection_honest").runs()[:1]
