@@ -138,7 +138,7 @@ def _ratios(row: Row, limits: dict[str, dict[str, Any]]) -> dict[str, float]:
 
 
 def rates(rows: list[Row], limits: dict[str, dict[str, Any]], *, is_fitted: bool = True) -> dict[str, Any]:
-    """False alarms, detections by construction, and the curve, on the held-out half, or on all if nothing was fitted."""
+    """False alarms, detections by construction, and the curve: of the held-out half, or of all if none was fitted."""
     held = [row for row in rows if (row.is_held_out or not is_fitted) and row.figures]
     honest, crafted = ([row for row in held if row.is_crafted is which] for which in (False, True))
     alarms = [row for row in honest if exceeded(row, limits)]
