@@ -197,9 +197,10 @@ def inserted_imprint(model: nn.Module, batch: Batch, bins: float) -> nn.Module |
 @torch.no_grad()
 def widened(model: nn.Module, batch: Batch, factor: float) -> nn.Module | None:
     """The first fully connected layer wider than agreed."""
-    if not isinstance(model, nn.Sequential) or len(_linear(model, head=True)) < 2:
+    layers = _linear(model, head=True)[:2]
+    if not isinstance(model, nn.Sequential) or len(layers) < 2 or not set(layers) <= set(model.children()):
         return None
-    old, nxt = _linear(model, head=True)[:2]
+    old, nxt = layers
     new = nn.Linear(old.in_features, int(factor * old.out_features))
     wider = nn.Linear(new.out_features, nxt.out_features)
     for name, module in list(model.named_children()):

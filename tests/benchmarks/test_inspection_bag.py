@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from leakscope import models
+from leakscope.inspection import calibration
 from leakscope.types import Batch
 
 
@@ -78,6 +79,14 @@ def test_rows_are_kept_in_the_tree_and_later_ones_count(load, tmp_path):
     assert found.detectors == script.detectors_hash()
 
 
+def test_stored_limits_are_those_that_the_kept_rows_give(load):
+    script = load("inspection_bag")
+    rows = [one for one in script.read(script.KEPT) if one.name != "done"]
+    limits = script.fit(rows)
+    assert limits == calibration()["limits"]
+    assert script.rates(rows, limits) == calibration()["held_out"]
+
+
 def test_limits_as_stored_are_judged_by_all_rows_of_a_generation(load):
     script = load("inspection_bag")
     rows = [row(script, f"mlp/digits/paper/{seed}", share) for seed, share in ((3000, 0.1), (3001, 0.99), (2001, 0.99))]
@@ -104,6 +113,12 @@ def test_every_construction_changes_a_network_that_has_a_place_for_it(load):
             before[name].shape != after[name].shape or not torch.equal(before[name], after[name]) for name in before
         )
     assert len(script.CONSTRUCTIONS) >= 12
+
+
+def test_a_network_without_a_place_for_a_construction_is_left_out_and_not_left_as_it_is(load):
+    script = load("inspection_constructions")
+    batch = Batch(torch.rand(32, 1, 16, 16), torch.arange(32) % 10)
+    assert script.widened(models.build("vit", in_channels=1, image_size=16), batch, 2.0) is None
 
 
 def test_there_are_enough_honest_models_and_all_kinds_of_them(load):
