@@ -1,12 +1,15 @@
 """Calibrate `leakscope inspect`: measure honest and crafted models, fit limits on one half, print rates on the other.
 
-    python benchmarks/inspection_bag.py              # measure what is missing, fit, write thresholds.json and the page
-    python benchmarks/inspection_bag.py --fit-only   # limits and rates from what was measured
-    python benchmarks/inspection_bag.py --most 4     # a try on a few runs, nothing stored with the package
+    python benchmarks/inspection_bag.py                # measure what is missing, fit, write limits, rows and page
+    python benchmarks/inspection_bag.py --minutes 40   # the same, with no training begun after that time
+    python benchmarks/inspection_bag.py --fit-only     # limits and rates from what was measured
+    python benchmarks/inspection_bag.py --stored 3     # rates of generation 3 under the limits as they are stored
+    python benchmarks/inspection_bag.py --most 4       # a try on a few runs, nothing stored
 
-Figures of every model go to runs/inspection-bag/rows.jsonl as soon as they are there: a stopped run continues. The half
-of a model follows from a hash of its training's name, fixed before anything is measured; checkpoints of one training,
-and what was crafted of them, are in the same half.
+Figures of every model go to runs/inspection-bag/rows.jsonl as soon as they are there, and in the end to
+benchmarks/results/inspection-rows.jsonl.gz: a stopped run continues, also in another clone. The half of a model follows
+from a hash of its training's name, fixed before anything is measured; checkpoints of one training, and what was crafted
+of them, are in the same half.
 """
 
 from __future__ import annotations
@@ -19,17 +22,17 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from inspection_rows import KEPT, Row, detectors_hash, keep, read, round_figures
 
 import inspection_crafted
 import inspection_honest
 import inspection_table
 from leakscope.files import write_atomic
-from leakscope.inspection import DETECTORS, Inspection, examine
+from leakscope.inspection import DETECTORS, Inspection, calibration, examine
 from leakscope.inspection.finding import LARGEST
 from leakscope.inspection.thresholds import FILE
 from leakscope.metrics import exact_interval
@@ -58,28 +61,6 @@ LEAST |= {"paired_rows": 3.0, "equal_rows": 3.0, "same_balance": 0.4, "transmit_
 LEAST |= {"row_ratio": 5.0, "bias_spread": 5.0, "jump": 10.0, "loss_rise": 6.0, "per_error": 8.0}
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measured model."""
-
-    run: str
-    name: str
-    is_crafted: bool
-    strength: str
-    figures: dict[str, dict[str, float]]
-    seconds: float
-
-    @property
-    def is_held_out(self) -> bool:
-        """Half of the trainings, by a hash of their name; published networks, which have been seen before, never."""
-        return "-published/" not in self.run and hashlib.sha256(self.run.encode()).digest()[0] % 2 == 1
-
-    @property
-    def key(self) -> str:
-        """What a continued run leaves out."""
-        return f"{self.run}|{self.name}|{self.strength}"
-
-
 def largest(found: Inspection) -> dict[str, dict[str, float]]:
     """The largest value of every figure."""
     figures: dict[str, dict[str, float]] = {}
@@ -87,14 +68,17 @@ def largest(found: Inspection) -> dict[str, dict[str, float]]:
         for one in several:
             kept = figures.setdefault(detector, {})
             kept[one.figure] = max(kept.get(one.figure, -math.inf), one.value)
-    return figures
+    return round_figures(figures)
 
 
-def measure(runs: Iterable[inspection_honest.Run], done: set[str]) -> Iterator[Row]:
-    """Every checkpoint and every crafted model that is not there yet."""
+def measure(runs: Iterable[inspection_honest.Run], done: set[str], *, minutes: float) -> Iterator[Row]:
+    """Every checkpoint and every crafted model that is not there yet; no training begins after so many minutes."""
+    end = time.monotonic() + 60 * minutes
     for run in runs:
         if f"{run.name}|done|" in done:
             continue
+        if time.monotonic() > end:
+            return
         last = None
         for one in inspection_honest.checkpoints(run):
             last = one if one.name.startswith("step") else last
@@ -111,13 +95,6 @@ def measure(runs: Iterable[inspection_honest.Run], done: set[str]) -> Iterator[R
                 found = examine(crafted.model, reference=agreed, batch=crafted.batch, previous=agreed)
                 yield Row(run.name, crafted.name, True, crafted.strength, largest(found), time.perf_counter() - began)
         yield Row(run.name, "done", False, "", {}, 0.0)
-
-
-def read(path: Path) -> list[Row]:
-    """What was measured before; a last line that was cut off is measured again."""
-    text = path.read_text() if path.exists() else ""
-    rows = [Row(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
-    return list({row.key: row for row in rows}.values())
 
 
 def fit(rows: list[Row]) -> dict[str, dict[str, Any]]:
@@ -160,9 +137,9 @@ def _ratios(row: Row, limits: dict[str, dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def rates(rows: list[Row], limits: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """False alarms, detections by construction, and the curve, on the held-out half."""
-    held = [row for row in rows if row.is_held_out and row.figures]
+def rates(rows: list[Row], limits: dict[str, dict[str, Any]], *, is_fitted: bool = True) -> dict[str, Any]:
+    """False alarms, detections by construction, and the curve: of the held-out half, or of all if none was fitted."""
+    held = [row for row in rows if (row.is_held_out or not is_fitted) and row.figures]
     honest, crafted = ([row for row in held if row.is_crafted is which] for which in (False, True))
     alarms = [row for row in honest if exceeded(row, limits)]
     by_name: dict[str, list[set[str]]] = defaultdict(list)
@@ -216,30 +193,57 @@ def _area(honest: list[float], crafted: list[float]) -> float:
 
 def main() -> None:
     """Measure, fit, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, help="only so many trainings; limits are printed, not stored")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no training after so much time")
     parser.add_argument("--fit-only", action="store_true", help="measure nothing")
+    parser.add_argument(
+        "--stored", type=int, nargs="+", metavar="GENERATION", help="only rates of these, under the limits as stored"
+    )
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args()
     torch.set_num_threads(1)
     path = options.folder / "rows.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = read(path)
+    rows = read(KEPT, path)
+    if options.stored:
+        print(json.dumps(judge_stored(rows, set(options.stored)), indent=1))
+        return
     if not options.fit_only:
         weights = os.environ.get("LEAKSCOPE_DATA")
         runs = inspection_honest.runs(Path(weights) / "weights" if weights else None)[: options.most]
         with path.open("a") as file:
-            for row in measure(runs, {row.key for row in rows}):
-                file.write(json.dumps(vars(row)) + "\n")
+            for row in measure(runs, {row.key for row in rows}, minutes=options.minutes):
+                file.write(f"{row}\n")
                 file.flush()
                 print(f"{row.key} {row.seconds:.2f} s", flush=True)
-        rows = read(path)
+        rows = read(KEPT, path)
+    if options.most is None:
+        keep(rows)
+    store(rows, is_stored=options.most is None)
+
+
+def judge_stored(rows: list[Row], generations: set[int]) -> dict[str, Any]:
+    """Rates of generations that the stored limits were not fitted on; published networks are left out."""
+    chosen = [row for row in rows if row.generation in generations and "-published/" not in row.run]
+    measured = [row for row in chosen if row.name != "done"]
+    trainings = len({row.run for row in chosen if row.name == "done"})
+    return {"trainings": trainings, **rates(measured, calibration()["limits"], is_fitted=False)}
+
+
+def store(rows: list[Row], *, is_stored: bool) -> None:
+    """Fit, print, and write limits and page."""
+    trainings = {row.run for row in rows if row.name == "done"}
+    older = sum(row.detectors != detectors_hash() for row in rows)
     rows = [row for row in rows if row.name != "done"]
     limits = fit(rows)
-    report = {"held_out": rates(rows, limits), "models": len(rows), "leakscope": __version__}
+    report = {"held_out": rates(rows, limits), "models": len(rows), "trainings": len(trainings)}
+    report |= {"leakscope": __version__}
     print(json.dumps({"limits": limits, **report}, indent=1))
     print(f"figures of {len(DETECTORS)} detectors; {sum(not row.is_crafted for row in rows)} honest models")
-    if options.most is None:
+    if older:
+        print(f"{older} rows were measured by other detectors than these: remove them to measure them again")
+    if is_stored:
         write_atomic(FILE, (json.dumps({"limits": limits, **report}, indent=1) + "\n").encode())
         inspection_table.write()
 

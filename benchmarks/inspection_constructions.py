@@ -197,9 +197,10 @@ def inserted_imprint(model: nn.Module, batch: Batch, bins: float) -> nn.Module |
 @torch.no_grad()
 def widened(model: nn.Module, batch: Batch, factor: float) -> nn.Module | None:
     """The first fully connected layer wider than agreed."""
-    if not isinstance(model, nn.Sequential) or len(_linear(model, head=True)) < 2:
+    layers = _linear(model, head=True)[:2]
+    if not isinstance(model, nn.Sequential) or len(layers) < 2 or not set(layers) <= set(model.children()):
         return None
-    old, nxt = _linear(model, head=True)[:2]
+    old, nxt = layers
     new = nn.Linear(old.in_features, int(factor * old.out_features))
     wider = nn.Linear(new.out_features, nxt.out_features)
     for name, module in list(model.named_children()):
@@ -215,6 +216,21 @@ def switched_off(model: nn.Module, batch: Batch, share: float) -> nn.Module | No
     for weight in layers:
         weight[: int(share * len(weight))] = 0.0
     return model if layers else None
+
+
+def _rounded(change: Change, strength: float) -> Change:
+    """The same, rounded to so many bits afterwards: a server may try to pass craft off as rounding."""
+
+    @torch.no_grad()
+    def rounded(model: nn.Module, batch: Batch, bits: float) -> nn.Module | None:
+        changed = change(model, batch, strength)
+        for value in () if changed is None else changed.parameters():
+            if value.ndim > 1:
+                step = value.abs().max().clamp_min(1e-30) / (2 ** (bits - 1) - 1)
+                value.copy_((value / step).round() * step)
+        return changed
+
+    return rounded
 
 
 CONSTRUCTIONS: dict[str, tuple[Change, tuple[float, ...]]] = {
@@ -233,4 +249,7 @@ CONSTRUCTIONS: dict[str, tuple[Change, tuple[float, ...]]] = {
     "imprint block inserted": (inserted_imprint, (16, 64)),
     "wider layer": (widened, (2.0, 4.0)),
     "rows switched off": (switched_off, (0.7, 0.9)),
+    "rows switched off, rounded": (_rounded(switched_off, 0.7), (4, 8)),
+    "copying filters, rounded": (_rounded(copy_kernels, 1e-2), (4, 8)),
+    "class fishing head, rounded": (_rounded(fishing, 100.0), (4, 8)),
 }

@@ -1,6 +1,6 @@
 """The frontier between stealth and theft: inconspicuous MKOR under more and more noise, what it takes and who notices.
 
-    python benchmarks/inspection_frontier.py            # a table, and the figure docs/images/inspection-frontier.svg
+    python benchmarks/inspection_frontier.py            # table and figure, both in docs/explanation/inspection.md
     python benchmarks/inspection_frontier.py --quick    # one network, three strengths, nothing written
 
 For every strength of noise on the crafted weights: PSNR and SSIM of what comes back, and the suspicion, which is the
@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from page_part import replace_part
 from torch import nn
 
 from leakscope import audit, data, get_attack, models
@@ -28,6 +29,11 @@ from leakscope.report.svg import HEIGHT, WIDTH, Axis, frame, join, path, rule, t
 from leakscope.types import Batch
 
 FIGURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "inspection-frontier.svg"
+KEPT = Path(__file__).resolve().parent / "results" / "inspection-frontier.json"
+HEAD = (
+    "| network | σ | PSNR (dB) | SSIM | guess (dB) | suspicion, weights | suspicion, all | seen in the weights by |",
+    "|---|---|---|---|---|---|---|---|",
+)
 NOISES = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 # Network, data, and labels of the batch: one of each but the last, so that cross-entropy has an absent class.
 SUBJECTS = (("mkor-strided", "cifar10"), ("lenet5", "fashion-mnist"))
@@ -91,6 +97,13 @@ def measure(network: str, name: str, noises: tuple[float, ...]) -> Iterator[Poin
         )
 
 
+def describe(point: Point) -> str:
+    """One line of the table."""
+    took = f"{point.psnr:.1f} | {point.ssim:.2f} | {point.guess:.1f}"
+    seen = f"{point.by_weights:.3g} | {point.by_everything:.3g} | {point.seen_by}"
+    return f"| {point.network} | {point.noise:g} | {took} | {seen} |"
+
+
 def draw(points: list[Point]) -> str:
     """PSNR against noise, with the strength from which the weights alone show nothing."""
     kept = [point for point in points if point.noise > 0]
@@ -121,21 +134,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    points = []
-    print("| network | σ | PSNR | SSIM | guess | suspicion, weights | suspicion, all | seen in the weights by |")
-    print("|---|---|---|---|---|---|---|---|")
+    points, lines = [], list(HEAD)
+    print("\n".join(HEAD))
     for network, name in SUBJECTS[:1] if options.quick else SUBJECTS:
         for point in measure(network, name, (0.0, 1e-4, 1e-1) if options.quick else NOISES):
             points.append(point)
-            numbers = f"{point.psnr:.1f} | {point.ssim:.2f} | {point.guess:.1f} | {point.by_weights:.3g}"
-            print(
-                f"| {network} | {point.noise:g} | {numbers} | {point.by_everything:.3g} | {point.seen_by} |", flush=True
-            )
+            lines.append(describe(point))
+            print(lines[-1], flush=True)
     if not options.quick:
-        write_atomic(
-            Path("runs/inspection-frontier.json"), json.dumps([asdict(one) for one in points], indent=1).encode()
-        )
+        write_atomic(KEPT, (json.dumps([asdict(one) for one in points], indent=1) + "\n").encode())
         write_atomic(FIGURE, draw(points).encode())
+        replace_part("explanation/inspection.md", "frontier", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-from leakscope.files import write_atomic
-from leakscope.inspection.thresholds import FILE
+from page_part import replace_part
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "inspection.md"
-BEGIN, END = "<!-- rates -->", "<!-- end of rates -->"
+from leakscope.inspection.thresholds import FILE
 
 
 def describe(stored: dict[str, Any]) -> str:
@@ -48,11 +45,7 @@ def _percent(interval: list[float]) -> str:
 
 def write() -> None:
     """Replace what is between the two marks."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
-    told = describe(json.loads(FILE.read_text(encoding="utf-8")))
-    write_atomic(PAGE, f"{before}{BEGIN}\n\n{told}\n\n{END}{after}".encode())
+    replace_part("explanation/inspection.md", "rates", describe(json.loads(FILE.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from leakscope import models
+from leakscope.inspection import calibration
 from leakscope.types import Batch
 
 
@@ -63,6 +64,43 @@ def test_a_line_that_was_cut_off_is_left_out(load, tmp_path):
     assert [one.key for one in script.read(path)] == ["a|b|"]
 
 
+def test_rows_are_kept_in_the_tree_and_later_ones_count(load, tmp_path):
+    script = load("inspection_rows")
+    kept = tmp_path / "rows.jsonl.gz"
+    first = script.Row("a", "b", False, "", {"zeros": {"share": 0.1}}, 0.5)
+    script.keep([first], kept)
+    written = kept.read_bytes()
+    script.keep(script.read(kept), kept)
+    assert kept.read_bytes() == written
+    later = tmp_path / "rows.jsonl"
+    later.write_text(f"{script.Row('a', 'b', False, '', {'zeros': {'share': 0.2}}, 0.5)}\n")
+    (found,) = script.read(kept, later, tmp_path / "none.jsonl")
+    assert found.figures == {"zeros": {"share": 0.2}}
+    assert found.detectors == script.detectors_hash()
+
+
+def test_stored_limits_are_those_that_the_kept_rows_give(load):
+    script = load("inspection_bag")
+    rows = [one for one in script.read(script.KEPT) if one.name != "done"]
+    limits = script.fit(rows)
+    assert limits == calibration()["limits"]
+    assert script.rates(rows, limits) == calibration()["held_out"]
+
+
+def test_limits_as_stored_are_judged_by_all_rows_of_a_generation(load):
+    script = load("inspection_bag")
+    rows = [row(script, f"mlp/digits/paper/{seed}", share) for seed, share in ((3000, 0.1), (3001, 0.99), (2001, 0.99))]
+    rows += [row(script, "mlp/digits/paper/3001", 0.99, crafted=True), row(script, "a/b-published/3105", 0.99)]
+    found = script.judge_stored(rows, {3})
+    assert (found["honest"], found["false_alarms"], found["crafted"], found["detected"]) == (2, 1, 1, 1)
+
+
+def test_no_training_begins_after_the_time(load):
+    script = load("inspection_bag")
+    runs = load("inspection_honest").runs()[:1]
+    assert list(script.measure(runs, set(), minutes=-1.0)) == []
+
+
 def test_every_construction_changes_a_network_that_has_a_place_for_it(load):
     script = load("inspection_constructions")
     agreed = models.build("lenet5", in_channels=1, image_size=16, activation="relu")
@@ -75,6 +113,12 @@ def test_every_construction_changes_a_network_that_has_a_place_for_it(load):
             before[name].shape != after[name].shape or not torch.equal(before[name], after[name]) for name in before
         )
     assert len(script.CONSTRUCTIONS) >= 12
+
+
+def test_a_network_without_a_place_for_a_construction_is_left_out_and_not_left_as_it_is(load):
+    script = load("inspection_constructions")
+    batch = Batch(torch.rand(32, 1, 16, 16), torch.arange(32) % 10)
+    assert script.widened(models.build("vit", in_channels=1, image_size=16), batch, 2.0) is None
 
 
 def test_there_are_enough_honest_models_and_all_kinds_of_them(load):

@@ -12,7 +12,7 @@ import torch
 
 from leakscope import models
 from leakscope.files import write_tensors
-from leakscope.inspection import fingerprint
+from leakscope.inspection import calibration, fingerprint
 
 Command = Callable[..., tuple[int, str, str]]
 SHAPE = ("--arch", "mlp", "--input-shape", "1,8,8")
@@ -40,6 +40,9 @@ def test_an_honest_model_is_clean_and_weights_alone_are_called_so(folder: Path, 
     assert (code, err) == (0, "")
     assert out.startswith("WEIGHTS ONLY: no listed construction was found")
     assert "not detected: SEER-class" in out
+    held = calibration()["held_out"]
+    assert f"{held['false_alarms']} of {held['honest']} honest ones raised a false alarm" in out
+    assert f"{held['detected']} of {held['crafted']} crafted ones were found" in out
     assert "not checked: firing-rates: needs at least 16 examples of your own, got 0" in out
     state = models.load_weights(models.build("mlp", in_channels=1, image_size=8), "good.safetensors").state_dict()
     assert f"fingerprint: {fingerprint(state)}" in out
@@ -109,6 +112,37 @@ def test_bad_files_are_refused_with_exit_code_4(folder: Path, command: Command, 
     assert (code, out) == (4, "")
     assert err.count("\n") == 1
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("kind", ["pickle", "other network", "not a number"])
+def test_a_bad_model_of_the_last_round_is_refused_as_well(folder: Path, command: Command, kind: str) -> None:
+    path = Path("earlier.safetensors")
+    if kind == "pickle":
+        path.write_bytes(pickle.dumps({"fc1.weight": print}))
+    elif kind == "other network":
+        write_tensors(path, models.build("lenet5", in_channels=1, image_size=16).state_dict())
+    else:
+        state = models.build("mlp", in_channels=1, image_size=8).state_dict()
+        state["fc2.bias"][3] = float("inf")
+        write_tensors(path, state)
+    code, out, err = command("inspect", "good.safetensors", *SHAPE, "--previous", str(path))
+    assert (code, out, err.count("\n")) == (4, "", 1)
+    assert "earlier.safetensors" in err
+
+
+def test_a_network_of_four_bits_is_no_finding(folder: Path, command: Command) -> None:
+    network = models.build("mlp", in_channels=1, image_size=8)
+    with torch.no_grad():
+        for value in (one for one in network.parameters() if one.ndim > 1):
+            # Longer tails than a fresh network has, so that most weights are rounded to zero.
+            part = value / value.abs().max() * 0.9999
+            value.copy_(part.sign() * (-(1 - part.abs()).log()) ** 1.3)
+            step = value.abs().max() / 7
+            value.copy_((value / step).round() * step)
+    assert float((network.get_parameter("fc1.weight") == 0).float().mean()) > 0.55
+    write_tensors("four.safetensors", network.state_dict())
+    code, out, _ = command("inspect", "four.safetensors", *SHAPE)
+    assert (code, "zeros" in out) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ from leakscope.inspection.head import ClassifierHead
 from leakscope.inspection.imprint import ImprintLayers, rank_correlation
 from leakscope.inspection.pairs import RowPairs
 from leakscope.inspection.parallel import LEAST_ENTRIES, PARALLEL, find_parallel
+from leakscope.inspection.rounding import rounded_zeros
 from leakscope.inspection.row_sizes import measure_rows
 from leakscope.inspection.zeros import ZeroWeights
+from leakscope.rng import generator
 
 WEIGHT_DETECTORS = (ZeroWeights(), CopyKernels(), RowPairs(), ImprintLayers(), BalancedRows(), ClassifierHead())
 
@@ -39,7 +41,6 @@ class TestSizes:
             "largest": rows.abs().amax(1),
             "total": rows.abs().sum(1),
             "squares": rows.square().sum(1),
-            "weights": (rows != 0).sum(1).float(),
             "positive": (rows > 0).sum(1).float(),
             "negligible": off.float().mean(1),
             "negligible_by_column": off.float().mean(0),
@@ -83,6 +84,59 @@ class TestZeros:
         (share, lines) = ZeroWeights().look(tensors(fc__weight=rows))
         assert share.worst.value == pytest.approx(0.9)
         assert lines.worst.places == (0, 1, 3, 4, 5, 6, 7, 8, 9)
+
+
+class TestRounding:
+    """Zeros of weights that were stored with few bits."""
+
+    def on_grid(self, zeros: int, first: int, second: int, *, step: float = 0.01) -> torch.Tensor:
+        """A layer with so many weights at 0, at one step and at two steps, either sign alike."""
+        levels = [0.0] * zeros + [1.0, -1.0] * (first // 2) + [2.0, -2.0] * (second // 2)
+        order = torch.randperm(len(levels), generator=generator(0, "levels"))
+        return step * torch.tensor(levels)[order].view(-1, 20)
+
+    def test_what_a_smooth_distribution_would_round_to_zero_is_taken_off(self):
+        rows = self.on_grid(500, 300, 200)
+        # p₁²/p₂ = 0.15²/0.1, and what is left of a half.
+        assert rounded_zeros(rows) == pytest.approx(0.225)
+        assert value(ZeroWeights(), tensors(fc__weight=rows), "share") == pytest.approx((0.5 - 0.225) / 0.775)
+        assert rounded_zeros(rows.half().float()) == pytest.approx(0.225)
+
+    @pytest.mark.parametrize("bits", [4, 5, 8])
+    @pytest.mark.parametrize("tail", [1, 2], ids=["normal", "heavier than Laplace"])
+    def test_a_rounded_honest_layer_has_no_finding(self, bits, tail):
+        rows = random_rows(64, 288)
+        rows = rows * rows.abs() ** (tail - 1) * 0.05
+        step = rows.abs().max() / (2 ** (bits - 1) - 1)
+        rounded = (rows / step).round() * step
+        assert ZeroWeights().look(tensors(fc__weight=rounded)) == []
+        if (bits, tail) == (4, 2):
+            assert float((rounded == 0).float().mean()) > ZeroWeights().thresholds["share"]
+
+    def test_rows_switched_off_before_rounding_stay_a_finding(self):
+        rows = random_rows(64, 288)
+        rows[:48] = 0.0
+        step = rows.abs().max() / 7
+        found = ZeroWeights().look(tensors(fc__weight=(rows / step).round() * step))
+        assert [one.figure for one in found] == ["share", "empty_lines"]
+
+    def test_zeros_and_ones_are_no_grid_of_a_smooth_distribution(self):
+        rows = torch.eye(64)
+        assert rounded_zeros(rows) == 0.0
+        assert rounded_zeros(self.on_grid(900, 100, 0)) == 0.0
+
+    def test_one_weight_off_the_grid_is_enough_to_explain_nothing(self):
+        # More weights than the first look takes, and one between two that it takes.
+        rows = self.on_grid(5_000, 3_000, 2_000)
+        assert rounded_zeros(rows) > 0.2
+        rows.view(-1)[1] = 0.0153
+        assert rounded_zeros(rows) == 0.0
+
+    def test_of_agreed_pruning_and_rounding_the_larger_counts(self):
+        rows = self.on_grid(500, 300, 200)
+        for pruned, excused in ((0.1, 0.225), (0.4, 0.4)):
+            found = value(ZeroWeights(), receive({"fc.weight": rows}, pruned=pruned), "share")
+            assert found == pytest.approx((0.5 - excused) / (1 - excused))
 
 
 class TestCopies:

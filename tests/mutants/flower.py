@@ -15,6 +15,7 @@ _EXPERIMENT = ("flower/test_experiment.py",)
 _CHECKING = ("flower/test_checking.py",)
 _BOOSTING = ("flower/test_boosting.py",)
 _SEALING = ("flower/test_sealing.py",)
+_INSPECTING = ("flower/test_inspecting.py",)
 
 _ANYWHERE = (
     Mutant(
@@ -403,6 +404,20 @@ _WITH_FLOWER = (
         "if reply.has_error() or not reply.content.array_records:",
         "if reply.has_error() or not is_training(message):",
         _SEALING,
+    ),
+    Mutant(
+        "Flower: a received model is inspected without the client's examples",
+        "flower/inspecting.py",
+        "batch = None if examples is None else examples()",
+        "batch = None",
+        _INSPECTING,
+    ),
+    Mutant(
+        "Flower: a finding does not stop the training",
+        "flower/inspecting.py",
+        "        if findings:",
+        "        if False:",
+        _INSPECTING,
     ),
 )
 

@@ -84,8 +84,43 @@ MUTANTS = (
     Mutant(
         "inspection: agreed pruning only subtracted",
         "inspection/zeros.py",
-        "(share - pruned) / (1 - pruned)",
-        "share - pruned",
+        "max(0.0, share - excused) / max(1 - excused, 1e-30)",
+        "max(0.0, share - excused)",
+        _WEIGHTS,
+    ),
+    Mutant(
+        "inspection: a grid explains every zero",
+        "inspection/rounding.py",
+        "min(1.0, first**2 / (2 * second * weights.numel()))",
+        "1.0",
+        _WEIGHTS,
+    ),
+    Mutant(
+        "inspection: both signs of a step counted as one",
+        "inspection/rounding.py",
+        "first**2 / (2 * second * weights.numel())",
+        "first**2 / (second * weights.numel())",
+        _WEIGHTS,
+    ),
+    Mutant(
+        "inspection: a grid by its sample alone",
+        "inspection/rounding.py",
+        "all(_is_on_grid(block, step) for block in weights.split(_BLOCK))",
+        "True",
+        _WEIGHTS,
+    ),
+    Mutant(
+        "inspection: no second step is needed",
+        "inspection/rounding.py",
+        "0.0 if second < _LEAST_COUNT else",
+        "float(second == 0) or",
+        _WEIGHTS,
+    ),
+    Mutant(
+        "inspection: rounding excuses nothing",
+        "inspection/zeros.py",
+        "excused = max(pruned, rounded)",
+        "excused = pruned",
         _WEIGHTS,
     ),
     Mutant(
@@ -119,8 +154,8 @@ MUTANTS = (
     Mutant(
         "inspection: pruned rows measured against their zeros",
         "inspection/copies.py",
-        "sizes.weights - 1 if pruned else",
-        "sizes.weights * 0 + layer.rows.shape[1] - 1 if pruned else",
+        "layer.weights - 1 if pruned else",
+        "layer.weights * 0 + layer.rows.shape[1] - 1 if pruned else",
         _WEIGHTS,
     ),
     Mutant(
@@ -387,8 +422,8 @@ MUTANTS = (
     Mutant(
         "inspection: what pruning left of a row does not matter to its balance",
         "inspection/balance.py",
-        "layer.sizes.weights >= _LEAST_ENTRIES",
-        "layer.sizes.weights >= 1",
+        "layer.weights >= _LEAST_ENTRIES",
+        "layer.weights >= 1",
         _WEIGHTS,
     ),
     Mutant(

@@ -34,7 +34,7 @@ def result(text: str = "fc.weight") -> dict:
         "passive": {"examples": 1, "seconds": 1.0, "attacks": [attack], "refused": [[text, text]]},
         "fingerprint": "ab",
         "structure": "cd",
-        "calibration": {"honest": 100, "false_alarms": 1, "crafted": 90, "detected": 90},
+        "calibration": {"honest": 100, "false_alarms": 1, "words": "1 of 100 honest, 90 of 90 crafted"},
     }
 
 

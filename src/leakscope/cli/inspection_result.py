@@ -74,6 +74,7 @@ def print_inspection(result: dict[str, Any], page: Path) -> None:
         echo(f"not checked: {name}: needs {lacking}")
     for one in result["not_detected"]:
         echo(f"not detected: {one}")
+    echo(f"how often the limits err: {result['calibration']['words']}")
     echo(f"fingerprint: {result['fingerprint']}")
     echo(f"page: {page}")
 
@@ -131,5 +132,10 @@ def _risk(risk: PassiveRisk) -> dict[str, Any]:
 
 def _rates() -> dict[str, Any]:
     """How often the limits erred on models they were not fitted on."""
-    held = calibration().get("held_out", {})
-    return {name: held[name] for name in ("honest", "false_alarms", "crafted", "detected") if name in held}
+    held = calibration()["held_out"]
+    rates = {name: held[name] for name in ("honest", "false_alarms", "crafted", "detected")}
+    words = (
+        f"on models that they were not fitted on, {rates['false_alarms']} of {rates['honest']} honest ones raised a "
+        f"false alarm, and {rates['detected']} of {rates['crafted']} crafted ones were found"
+    )
+    return rates | {"words": words}

@@ -46,7 +46,7 @@ def _measure(layer: LayerRows, pruned: bool) -> Measured:
     # Rows of one sign are the business of other detectors.
     judged = (counts > 0) & (counts < width)
     if pruned:
-        judged &= layer.sizes.weights >= _LEAST_ENTRIES
+        judged &= layer.weights >= _LEAST_ENTRIES
     mixed = torch.nonzero(judged).flatten()
     if not len(mixed):
         return Measured("same_balance", 0.0, layer.name)

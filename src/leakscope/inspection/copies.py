@@ -50,7 +50,7 @@ def _figures(layer: LayerRows, pruned: float) -> dict[str, Tensor]:
     sizes = layer.sizes
     largest, total, squares = sizes.largest, sizes.total, sizes.squares
     # Under agreed pruning the zeros say nothing.
-    counted = sizes.weights - 1 if pruned else torch.full_like(largest, layer.rows.shape[1] - 1)
+    counted = layer.weights - 1 if pruned else torch.full_like(largest, layer.rows.shape[1] - 1)
     rest = ((squares - largest.square()).clamp_min(0) / counted.clamp_min(1)).sqrt()
     figures = {"transmit_snr": largest / (total - largest).clamp_min(1e-30), "peak": largest / rest.clamp_min(1e-30)}
     # A pruned row may have nothing left to stand above, and a row of zeros has no peak.

@@ -42,6 +42,11 @@ class LayerRows:
         return measure_rows(self.rows)
 
     @cached_property
+    def weights(self) -> Tensor:
+        """How many weights of every row are not zero."""
+        return (self.rows != 0).sum(1).to(self.rows)
+
+    @cached_property
     def parallel(self) -> ParallelRows:
         """Rows that are parallel to another one."""
         return find_parallel(self.rows, least=self.least_common)

@@ -21,7 +21,6 @@ class RowSizes:
         largest: max|w|.
         total: Σ|w|.
         squares: Σw².
-        weights: how many are not zero.
         positive: how many are positive.
         negligible: share of those below 1/1000 of the layer's root mean square.
         negligible_by_column: the same of every column, [columns].
@@ -30,7 +29,6 @@ class RowSizes:
     largest: Tensor
     total: Tensor
     squares: Tensor
-    weights: Tensor
     positive: Tensor
     negligible: Tensor
     negligible_by_column: Tensor
@@ -50,8 +48,7 @@ def measure_rows(rows: Tensor) -> RowSizes:
         off = torch.lt(sizes, limit, out=counted)
         columns += off.sum(0)
         negligible = off.mean(1)
-        weights = torch.ne(block, 0, out=counted).sum(1)
         positive = torch.gt(block, 0, out=counted).sum(1)
         squares = torch.square(block, out=counted).sum(1)
-        found.append(torch.stack([sizes.amax(1), sizes.sum(1), squares, weights, positive, negligible]))
+        found.append(torch.stack([sizes.amax(1), sizes.sum(1), squares, positive, negligible]))
     return RowSizes(*torch.cat(found, dim=1), negligible_by_column=columns / len(rows))

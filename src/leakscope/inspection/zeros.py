@@ -11,9 +11,12 @@ from leakscope.inspection.detector import Detector
 from leakscope.inspection.finding import Measured
 from leakscope.inspection.layers import LayerRows
 from leakscope.inspection.received import Received
+from leakscope.inspection.rounding import rounded_zeros
 
 # A row or a column of which so much is negligible leads nowhere.
 _EMPTY = 0.9
+# Real numbers have fewer zeros, and so few are no sign of anything.
+_FEW = 0.1
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class ZeroWeights(Detector):
 
     A server that leads an input through the network undisturbed (MKOR, class fishing) switches everything else off.
     Pruning does so, too: what the federation has agreed to prune is taken off, and empty lines are then not counted.
+    Weights of few bits have zeros because they were rounded; of those, what rounding explains is taken off the share.
     """
 
     name = "zeros"
@@ -40,9 +44,18 @@ class ZeroWeights(Detector):
 
 def _measure(layer: LayerRows, pruned: float) -> list[Measured]:
     by_row, by_column = layer.sizes.negligible, layer.sizes.negligible_by_column
-    share = float(by_row.mean())
-    found = [Measured("share", max(0.0, (share - pruned) / (1 - pruned)), layer.name)]
+    found = [_share(layer, pruned)]
     return found if pruned else [*found, _empty(layer.name, by_row, by_column)]
+
+
+def _share(layer: LayerRows, pruned: float) -> Measured:
+    """Share of negligible weights, of those that neither agreed pruning nor rounding explains."""
+    share = float(layer.sizes.negligible.mean())
+    # The look at every weight is for layers of which it can matter.
+    rounded = min(share, rounded_zeros(layer.rows)) if share > max(pruned, _FEW) else 0.0
+    excused = max(pruned, rounded)
+    detail = f"{share:.2g} zero, rounding explains {rounded:.2g}" if rounded > pruned else ""
+    return Measured("share", max(0.0, share - excused) / max(1 - excused, 1e-30), layer.name, detail=detail)
 
 
 def _empty(name: str, by_row: Tensor, by_column: Tensor) -> Measured:

@@ -60,7 +60,9 @@ def test_what_the_first_linear_layer_received_is_read_exactly(options, task):
     expected = features_of(seen.model, batch, "7")
     assert [one.label for one in found] == list(range(9))
     assert [one.members for one in found] == [1] * 9
-    assert float((read - expected).abs().max()) < 1e-6 * float(expected.abs().max()) * 9
+    # Under cross-entropy every row holds the features of all nine, which are taken off again.
+    exact = 1e-6 if task is RAW else 9e-6
+    assert float((read - expected).abs().max()) < exact * float(expected.abs().max())
 
 
 @pytest.mark.parametrize(("options", "task"), CASES, ids=lambda value: str(value))
@@ -68,8 +70,9 @@ def test_bounds_bracket_every_pixel(options, task):
     attack, batch = named("mkor", **options), pictures(list(range(9)))
     seen = play(attack, pooled(), batch, task=task)
     bounds = attack.bounds(seen)
-    assert float((bounds.lower - batch.inputs).max()) < 1e-5
-    assert float((batch.inputs - bounds.upper).max()) < 1e-5
+    exact = 1e-6 if task is RAW else 1e-5
+    assert float((bounds.lower - batch.inputs).max()) < exact
+    assert float((batch.inputs - bounds.upper).max()) < exact
     # Both sides are tight: each window of 4 × 4 has a brightest and a darkest pixel.
     assert float((bounds.upper - bounds.lower).mean()) < 0.35
     result = attack.reconstruct(seen)
