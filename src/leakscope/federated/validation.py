@@ -13,7 +13,7 @@ from leakscope.errors import RoundFailedError, UsageError
 from leakscope.federated.aggregation import average_tensors
 from leakscope.federated.client import Client, Reply, count_bytes
 from leakscope.federated.faults import Failure
-from leakscope.federated.parts import TriedModel, Runner, ValidationPart
+from leakscope.federated.parts import Runner, TriedModel, ValidationPart
 from leakscope.federated.server import Server
 from leakscope.types import SealedUpdate
 

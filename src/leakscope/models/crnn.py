@@ -88,9 +88,9 @@ class ColumnSequence(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """Every column is one step.
 
-        Not a permutation: its gradient reaches a batch-normalising layer in column order, and PyTorch's backward on CPUs
-        takes that for row order where the maps are those of one picture and one row high (seen in 2.13). The gradient
-        of every layer below is then wrong, without an error.
+        Not a permutation: its gradient reaches a batch-normalising layer in column order, and PyTorch's backward on
+        CPUs takes that for row order where the maps are those of one picture and one row high (seen in 2.13). The
+        gradient of every layer below is then wrong, without an error.
         """
         return torch.stack(maps.flatten(1, 2).unbind(2))
 
