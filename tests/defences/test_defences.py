@@ -260,6 +260,11 @@ def test_pruning_ties_zeroes_no_more_than_asked():
     assert int((pruned == 0).sum()) == 5
 
 
+def test_of_equal_entries_the_first_are_pruned():
+    values = torch.tensor([1.0, 3.0, -1.0, 1.0, 2.0, 0.5])
+    assert applied(prune(0.5), {"a": values})["a"].tolist() == [0, 3, 0, 1, 2, 0]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_pruning_is_the_same_in_every_precision(dtype):
     """Only some are known to the faster way of selecting."""

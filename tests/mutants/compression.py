@@ -56,10 +56,10 @@ MUTANTS = (
         ("defences/test_defences.py",),
     ),
     Mutant(
-        "pruning selects one entry too far",
+        "pruning selects one entry too few",
         "defences/prune.py",
         "np.partition(sizes.numpy(), place - 1)[place - 1 : place]",
-        "np.partition(sizes.numpy(), place)[place : place + 1]",
+        "np.partition(sizes.numpy(), place - 2)[place - 2 : place - 1]",
         ("defences/test_defences.py",),
     ),
     Mutant("pruned entries keep their sign", "defences/prune.py", "torch.zeros_like(value))", "value * 0)", _WIRE),
