@@ -103,13 +103,14 @@ def rate_at(step: int, steps: int, *, highest: float) -> float:
 def train(model: nn.Module, told: argparse.Namespace, folder: Path) -> Progress:
     """Train to the end, from the last checkpoint where there is one."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=told.lr, weight_decay=1e-4)
-    steps, settings = told.words // told.batch_size, _settings(told)
+    cycle, settings = told.words // told.batch_size, _settings(told)
+    steps = cycle if told.stop_at is None else min(cycle, told.stop_at // told.batch_size)
     progress = _restore(model, optimiser, folder, settings)
     tests = {style: RenderedWords(style, held_out=True).batch(range(TESTED_ON_THE_WAY)) for style in STYLES}
     began, saved, losses = time.perf_counter() - progress.seconds, time.perf_counter(), list[float]()
     model.train()
     for inputs, targets in minibatches(progress.step, steps, batch_size=told.batch_size):
-        rate = rate_at(progress.step, steps, highest=told.lr)
+        rate = rate_at(progress.step, cycle, highest=told.lr)
         losses.append(train_step(model, optimiser, inputs, targets, rate=rate))
         progress.step += 1
         if progress.step == steps or time.perf_counter() - saved > told.every:
@@ -216,6 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of checkpoint, weights and curve")
     parser.add_argument("--words", type=int, default=640_000, help="words to train on")
+    parser.add_argument("--stop-at", type=int, default=None, help="words after which to stop within the cycle of rates")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--lr", type=float, default=3e-3, help="highest rate of the cycle")
     parser.add_argument("--threads", type=int, default=2)

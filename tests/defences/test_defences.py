@@ -260,6 +260,25 @@ def test_pruning_ties_zeroes_no_more_than_asked():
     assert int((pruned == 0).sum()) == 5
 
 
+def test_of_equal_entries_the_first_are_pruned():
+    values = torch.tensor([1.0, 3.0, -1.0, 1.0, 2.0, 0.5])
+    assert applied(prune(0.5), {"a": values})["a"].tolist() == [0, 3, 0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_pruning_is_the_same_in_every_precision(dtype):
+    """Only some are known to the faster way of selecting."""
+    values = torch.tensor([0.5, -4.0, 0.25, 2.0, -0.5, 0.125, 8.0, -1.0], dtype=dtype)
+    assert applied(prune(0.5), {"a": values})["a"].tolist() == [0, -4, 0, 2, 0, 0, 8, -1]
+
+
+def test_pruning_keeps_what_is_no_number_in_sight():
+    """A client that trained itself to NaN must not send zeros in its place."""
+    pruned = applied(prune(0.5), {"a": torch.tensor([1.0, float("nan"), 3.0, 2.0])})["a"]
+    assert bool(pruned[1].isnan())
+    assert int((pruned == 0).sum()) == 2
+
+
 @given(sizes, st.floats(1e-3, 1e3), st.integers(0, 99))
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_clipping_bounds_the_norm_and_keeps_the_direction(shapes, bound, seed):

@@ -4,14 +4,15 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord
 
+from flower_messages import training_message
 from leakscope.flower import records
 
 
 def test_the_end_of_a_long_trace_is_told_in_one_line():
     trace = "\x1b[36mTraceback\n" + "  somewhere\n" * 200 + "MemoryError: no memory left\n"
-    reply = records.refuse(Message(RecordDict(), dst_node_id=1, message_type="train"), trace)
+    reply = records.refuse(training_message(ArrayRecord()), trace)
     told = records.tell_error(reply)
     assert told.endswith("MemoryError: no memory left")
     assert told.isprintable()

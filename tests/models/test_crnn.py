@@ -91,3 +91,18 @@ def test_the_small_recogniser_learns_a_few_words() -> None:
     model.eval()
     with torch.no_grad():
         assert task.count_correct(model(batch.inputs), batch.targets) >= 6
+
+
+@pytest.mark.parametrize("name", RECOGNISERS)
+def test_the_gradient_of_one_picture_is_that_of_the_picture_twice(name: str) -> None:
+    """PyTorch misreads what reaches a batch-normalising layer where one picture makes maps of one row."""
+    model, task = build(name).eval(), CTCText()
+    picture = torch.rand(1, 3, 32, 100, generator=torch.Generator().manual_seed(0))
+    text = torch.tensor([[3, 1, 30]])
+
+    def gradient(count: int) -> list[torch.Tensor]:
+        loss = task.loss(model(picture.repeat(count, 1, 1, 1)), text.repeat(count, 1))
+        return list(torch.autograd.grad(loss, list(model.parameters())))
+
+    for one, two in zip(gradient(1), gradient(2), strict=True):
+        assert float((one - two).norm()) < 1e-3 * float(two.norm())

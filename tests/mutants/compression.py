@@ -48,6 +48,20 @@ MUTANTS = (
         _DISTANCE,
     ),
     Mutant("global pruning per tensor", "defences/prune.py", 'if self.scope == "global"', "if False", _NOISE),
+    Mutant(
+        "pruning by a threshold keeps or drops all ties",
+        "defences/prune.py",
+        "if int(torch.count_nonzero(kept)) == count:",
+        "if True:",
+        ("defences/test_defences.py",),
+    ),
+    Mutant(
+        "pruning selects one entry too few",
+        "defences/prune.py",
+        "np.partition(sizes.numpy(), place - 1)[place - 1 : place]",
+        "np.partition(sizes.numpy(), place - 2)[place - 2 : place - 1]",
+        ("defences/test_defences.py",),
+    ),
     Mutant("pruned entries keep their sign", "defences/prune.py", "torch.zeros_like(value))", "value * 0)", _WIRE),
     Mutant(
         "top-k forgets what it held back",

@@ -8,6 +8,7 @@ from mutants.mutant import Mutant
 
 _CAPTURED = ("audits/test_captured.py",)
 _OWN = ("audits/test_own_update.py",)
+_BYTES = ("flower/test_array_bytes.py",)
 _DEFENDING = ("flower/test_defending.py",)
 _GATING = ("flower/test_gating.py",)
 _CAPTURE = ("flower/test_capture.py",)
@@ -48,6 +49,27 @@ _ANYWHERE = (
     ),
 )
 _WITH_FLOWER = (
+    Mutant(
+        "Flower: an array in column order is read in row order",
+        "flower/array_bytes.py",
+        "if header is None or not array.data.startswith(header):",
+        "if header is None:",
+        _BYTES,
+    ),
+    Mutant(
+        "Flower: an array is written in the tensor's own order",
+        "flower/array_bytes.py",
+        "header + numbers.tobytes())",
+        'header + numbers.tobytes("F"))',
+        _BYTES,
+    ),
+    Mutant(
+        "Flower: a tensor shares the bytes of its message",
+        "flower/array_bytes.py",
+        "numbers.reshape(shape).copy()",
+        "numbers.reshape(shape)",
+        _BYTES,
+    ),
     Mutant(
         "Flower: the defended change is taken off the weights",
         "flower/records.py",

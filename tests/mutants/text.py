@@ -64,7 +64,18 @@ MUTANTS = (
         "CRNN halves the width four times", "models/crnn.py", "nn.MaxPool2d(2, stride=(2, 1))", "nn.MaxPool2d(2)", _CRNN
     ),
     Mutant(
-        "columns of the batch", "models/crnn.py", "maps.permute(3, 0, 1, 2)", "maps.flip(3).permute(3, 0, 1, 2)", _CRNN
+        "columns from right to left",
+        "models/crnn.py",
+        "maps.flatten(1, 2).unbind(2)",
+        "maps.flip(3).flatten(1, 2).unbind(2)",
+        _CRNN,
+    ),
+    Mutant(
+        "columns by a permutation, whose gradient PyTorch misreads for one picture",
+        "models/crnn.py",
+        "torch.stack(maps.flatten(1, 2).unbind(2))",
+        "maps.permute(3, 0, 1, 2).flatten(2)",
+        _CRNN,
     ),
     Mutant(
         "held-out texts anywhere",

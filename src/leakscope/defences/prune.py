@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -63,18 +64,34 @@ def keep_largest(tensors: Tensors, count: int) -> dict[str, Tensor]:
     sizes = torch.cat([value.detach().abs().reshape(-1) for value in tensors.values()])
     if count >= len(sizes):
         return dict(tensors)
-    # Selecting takes a fifth of the time of sorting a million entries.
-    missing = len(sizes) - count
-    edge = sizes.kthvalue(missing).values
-    below, ties = sizes < edge, sizes == edge
-    masks = (~(below | (ties & (ties.cumsum(0) <= missing - below.sum())))).split(
-        [value.numel() for value in tensors.values()]
-    )
+    masks = _mask_largest(sizes, count).split([value.numel() for value in tensors.values()])
     # Chosen and not multiplied: −0.0 is a value of its own on the wire.
     return {
         name: torch.where(mask.reshape(value.shape), value, torch.zeros_like(value))
         for (name, value), mask in zip(tensors.items(), masks, strict=True)
     }
+
+
+def _mask_largest(sizes: Tensor, count: int) -> Tensor:
+    missing = len(sizes) - count
+    edge = _kth_smallest(sizes, missing)
+    kept = sizes > edge
+    # Without a tie across the edge, and without NaN, that is all; breaking ties takes three times as long.
+    if int(torch.count_nonzero(kept)) == count:
+        return kept
+    below, ties = sizes < edge, sizes == edge
+    return ~(below | (ties & (ties.cumsum(0) <= missing - below.sum())))
+
+
+def _kth_smallest(sizes: Tensor, place: int) -> Tensor:
+    """The entry at this place, counted from 1, if all were sorted; NaN is the largest.
+
+    Selecting takes a fifth of the time of sorting a million entries; NumPy selects ten times as fast as PyTorch, where
+    it knows the numbers.
+    """
+    if sizes.device.type != "cpu" or sizes.dtype not in (torch.float32, torch.float64):
+        return sizes.kthvalue(place).values
+    return torch.from_numpy(np.partition(sizes.numpy(), place - 1)[place - 1 : place])[0]
 
 
 def _count(fraction: float, entries: int) -> int:

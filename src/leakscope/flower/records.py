@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Error, Message
 from torch import Tensor, nn
@@ -19,6 +18,7 @@ from leakscope.errors import BadInputError
 from leakscope.files import delta
 from leakscope.files.names import match_state
 from leakscope.files.state_dicts import split_buffers
+from leakscope.flower.array_bytes import to_array, to_tensor
 from leakscope.text import printable
 from leakscope.types import LocalTraining, SharedUpdate, Tensors
 
@@ -59,15 +59,14 @@ def to_tensors(record: ArrayRecord) -> dict[str, Tensor]:
 
 def _to_tensor(name: str, array: Array) -> Tensor:
     try:
-        # A copy: an array of Flower's may be read-only.
-        return torch.from_numpy(np.array(array.numpy(), copy=True))
+        return to_tensor(array)
     except (TypeError, ValueError) as error:
         raise BadInputError(f"array {name!r} is not an array of numbers that torch knows: {error}") from error
 
 
 def to_record(tensors: Tensors) -> ArrayRecord:
     """A record of arrays by the names of the tensors."""
-    return ArrayRecord({name: Array(np.asarray(value.detach().cpu().numpy())) for name, value in tensors.items()})
+    return ArrayRecord({name: to_array(value) for name, value in tensors.items()})
 
 
 def read_update(

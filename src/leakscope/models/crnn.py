@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import torch
 from torch import Generator, Tensor, nn
 
 from leakscope.models.initialise import kaiming_fan_in
@@ -85,8 +86,13 @@ class ColumnSequence(nn.Module):
     """Feature maps [n, channels, height, width] → a sequence of columns [width, n, channels · height]."""
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Every column is one step."""
-        return maps.permute(3, 0, 1, 2).flatten(2)
+        """Every column is one step.
+
+        Not a permutation: its gradient reaches a batch-normalising layer in column order, and PyTorch's backward on
+        CPUs takes that for row order where the maps are those of one picture and one row high (seen in 2.13). The
+        gradient of every layer below is then wrong, without an error.
+        """
+        return torch.stack(maps.flatten(1, 2).unbind(2))
 
 
 class SequenceReader(nn.Module):
