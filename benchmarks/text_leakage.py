@@ -52,6 +52,9 @@ def attack(model: nn.Module, style: str, place: int, told: argparse.Namespace) -
     began = time.process_time()
     chosen = ls.get_attack("inverting-gradients", steps=told.steps)
     found = ls.audit(model, batch, chosen, task=TASK, scenario="B", prior_alone=False)
+    # An update in the clear always has scores.
+    assert found.scores is not None
+    assert found.baseline_psnr is not None
     return {
         "style": style,
         "text": ls.data.decode_texts(batch.targets)[0],
