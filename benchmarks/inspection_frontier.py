@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    points, lines = [], list(HEAD)
+    points, lines = [], list[str](HEAD)
     print("\n".join(HEAD))
     for network, name in SUBJECTS[:1] if options.quick else SUBJECTS:
         for point in measure(network, name, (0.0, 1e-4, 1e-1) if options.quick else NOISES):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -135,7 +136,7 @@ def classes(name: str) -> int:
 def start(run: Run) -> nn.Module:
     """The network before training."""
     batch = examples(run.data)
-    options = {} if run.weights is None else {"normalise": run.data}
+    options: dict[str, Any] = {} if run.weights is None else {"normalise": run.data}
     model = models.build(
         run.arch,
         num_classes=classes(run.data),

@@ -21,7 +21,7 @@ import leakscope as ls
 from leakscope.attack import CraftContext
 from leakscope.attacks.malicious.decoupling.read import read_classes
 from leakscope.tasks import Classification
-from leakscope.types import Batch, Observation
+from leakscope.types import Batch
 
 RAW = Classification(loss=functional.nll_loss)
 CLASSES, SIDE = 20, 64
@@ -36,8 +36,8 @@ class Figure(NamedTuple):
     aim: float
 
 
-def play(attack: Any, model: nn.Module, batch: Batch, *, task: Any = None) -> Observation:
-    """One round: craft, share, observe."""
+def play(attack: Any, model: nn.Module, batch: Batch, *, task: Any = None) -> Any:
+    """One round: craft, share; what the server observes, with its secret."""
     context = CraftContext(input_shape=tuple(batch.inputs.shape[1:]), num_classes=CLASSES)
     crafted = attack.craft(model, context=context)
     update = ls.share(crafted.model, batch, task=task)
