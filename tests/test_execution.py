@@ -32,5 +32,5 @@ def test_places_that_are_none(on: str) -> None:
 def test_ray_must_be_installed_and_processes_need_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     check_execution("processes")
-    with pytest.raises(MissingExtraError, match=r"pip install 'leakscope\[ray\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install .* -e '\.\[ray\]'"):
         check_execution("ray")

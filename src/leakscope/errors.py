@@ -67,6 +67,11 @@ class StorageError(LeakscopeError, OSError):
     """Results could not be written; what was finished before stays finished."""
 
 
+def install_line(*extras: str) -> str:
+    """How extras are installed: from a clone, since the package index has another project under leakscope's name."""
+    return f"in leakscope's clone: pip install -c constraints.txt -e '.[{','.join(extras)}]'"
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return ' Did you mean …?' for the nearest known name, or the list when none is near."""
     options = sorted(known)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import re
 
-from leakscope.errors import MissingExtraError, UsageError, suggest
+from leakscope.errors import MissingExtraError, UsageError, install_line, suggest
 
 PROCESSES = "processes"
 RAY = "ray"
 
-WITHOUT_RAY = "cells run on Ray only where it is installed: pip install 'leakscope[ray]', or use --on processes"
+WITHOUT_RAY = f"cells run on Ray only where it is installed; install it {install_line('ray')}, or use --on processes"
 
 _CLUSTER = re.compile(r"ray://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 

@@ -195,7 +195,7 @@ def test_doctor_imports_extras_and_says_how_to_install_what_is_missing(
     assert found["missing extras"] == (
         "broken: breaks_here does not load (RuntimeError: compiled for another torch); absent: no package not_here"
     )
-    assert found["install them"] == "pip install 'leakscope[broken,absent]'"
+    assert found["install them"] == "in leakscope's clone: pip install -c constraints.txt -e '.[broken,absent]'"
 
 
 def test_doctor_imports_what_it_needs_and_says_what_does_not_load(

@@ -372,7 +372,7 @@ def test_settings_that_cannot_work_are_refused(given, told):
 
 def test_without_optuna_the_line_that_installs_it_is_told(bench, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with opened(bench, tmp_path) as book, pytest.raises(MissingExtraError, match=r"pip install 'leakscope\[search\]'"):
+    with opened(bench, tmp_path) as book, pytest.raises(MissingExtraError, match=r"pip install .* -e '\.\[search\]'"):
         search(book, SearchSettings(candidates=4, mode="tpe"))
 
 

@@ -14,7 +14,7 @@ def test_without_flower_the_message_is_the_line_that_installs_it(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[:2] == ["leakscope", "flower"]]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "flwr", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'leakscope\[flower\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install .* -e '\.\[flower\]'"):
         _ = flower.Capture
 
 

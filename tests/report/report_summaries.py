@@ -184,6 +184,6 @@ def _around(cells: list[dict[str, Any]]) -> dict[str, Any]:
         ],
         "counts": {"total": len(cells), "ok": len(cells) - 2, "failed": {"diverged": 1, "refused": 1}},
         "not_tested": ["malicious servers that send a crafted model", "several updates of the same client"],
-        "reproduce": ["pip install leakscope==0.1.0", "leakscope audit --config run/config.yaml --out run"],
+        "reproduce": ["leakscope audit --config run/config.yaml --out run"],
         "timings": {item["key"]: 12.5 for item in cells},
     }

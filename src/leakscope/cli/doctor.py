@@ -11,6 +11,7 @@ from importlib import metadata
 import typer
 
 from leakscope.cli.terminal import echo
+from leakscope.errors import install_line
 
 # Distribution: what it is imported as. Without one of these nothing can be measured.
 PACKAGES = {
@@ -78,7 +79,7 @@ def _extras() -> dict[str, str]:
     return {
         "extras": ", ".join(versions) or "none",
         "missing extras": "; ".join(f"{name}: {reason}" for name, reason in broken.items()) or "none",
-        "install them": f"pip install 'leakscope[{','.join(broken)}]'" if broken else "nothing to install",
+        "install them": install_line(*broken) if broken else "nothing to install",
     }
 
 

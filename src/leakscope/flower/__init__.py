@@ -1,7 +1,7 @@
 """leakscope inside Flower: defences, a gate and an inspection as client mods, a strategy that captures and audits.
 
 The public name of this package is `leakscope.federated.flower`. Only its modules import Flower, which is an extra:
-`pip install 'leakscope[flower]'`.
+`pip install -c constraints.txt -e '.[flower]'` in leakscope's clone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from leakscope.errors import MissingExtraError
+from leakscope.errors import MissingExtraError, install_line
 
 # Read by Flower and Ray when they are imported. Who has set them keeps what was chosen.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -20,7 +20,7 @@ try:
     # Here, so that the modules of this package, and no others, may take Flower for granted.
     importlib.import_module("flwr")
 except ImportError as error:
-    raise MissingExtraError("Flower is not installed; install it with: pip install 'leakscope[flower]'") from error
+    raise MissingExtraError(f"Flower is not installed; install it {install_line('flower')}") from error
 
 if TYPE_CHECKING:
     from leakscope.flower.boosting import BoostingStrategy

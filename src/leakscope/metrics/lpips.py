@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, suggest
+from leakscope.errors import BadInputError, MissingDataError, MissingExtraError, UsageError, install_line, suggest
 from leakscope.files import load_state
 from leakscope.metrics.metric import Metric
 from leakscope.metrics.pairs import prepare_pair, require_images
@@ -157,7 +157,7 @@ def _from_file(path: Path, net: str) -> Tensors:
 
 def _from_package(net: str) -> Tensors:
     remedy = (
-        f'run: pip install "leakscope[lpips]", or put lpips_{net}.safetensors into the folder weights '
+        f"install it {install_line('lpips')}, or put lpips_{net}.safetensors into the folder weights "
         "of the one that LEAKSCOPE_DATA names"
     )
     try:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from leakscope.errors import MissingExtraError, UsageError
+from leakscope.errors import MissingExtraError, UsageError, install_line
 from leakscope.sealed import ckks_engine
 from leakscope.sealed.ckks_engine import DEGREE, HEADROOM_BITS, MOST_BLOCK_BYTES, SCALE_BITS, Engine, split_blocks
 from leakscope.sealed.flooding import flood, flooding_deviation
@@ -46,7 +46,7 @@ def _engine_of(process: int, thread: int) -> Engine:
         return Engine()
     except ImportError as error:
         raise MissingExtraError(
-            "sealing with CKKS needs the package tenseal; install it with: pip install 'leakscope[he]'"
+            f"sealing with CKKS needs the package tenseal; install it {install_line('he')}"
         ) from error
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from leakscope.errors import MissingExtraError
+from leakscope.errors import MissingExtraError, install_line
 
 # Width of a digit. Wider ones pay off only for very many ciphertexts, and their table takes more memory than those do.
 _WINDOWS = range(2, 9)
@@ -19,7 +19,7 @@ def library() -> Any:
         import gmpy2
     except ImportError as error:
         raise MissingExtraError(
-            "sealing with Paillier needs the package gmpy2; install it with: pip install 'leakscope[he]'"
+            f"sealing with Paillier needs the package gmpy2; install it {install_line('he')}"
         ) from error
     return gmpy2
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from leakscope.defences.transforms.candidates import EMPTY, SLOTS, policy_of
-from leakscope.errors import MissingExtraError
+from leakscope.errors import MissingExtraError, install_line
 from leakscope.operations.library import NUMBER_OF_OPERATIONS
 from leakscope.operations.policy import Policy
 from leakscope.rng import child_seed
@@ -60,6 +60,6 @@ def _library() -> Any:
         import optuna
     except ImportError as error:
         raise MissingExtraError(
-            "this search needs Optuna; install it with: pip install 'leakscope[search]', or use --mode race"
+            f"this search needs Optuna; install it {install_line('search')}, or use --mode race"
         ) from error
     return optuna

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leakscope import rng as random
-from leakscope.errors import MissingExtraError, UsageError
+from leakscope.errors import MissingExtraError, UsageError, install_line
 from leakscope.matching.candidates.pixels import Variables
 from leakscope.matching.optimisers.first_order import Evaluate, Evaluation, Optimiser, Project, State
 from leakscope.networks import NetworkKind
@@ -103,7 +103,7 @@ def _library() -> Any:
         import cma
     except ImportError as error:
         raise MissingExtraError(
-            "a search by CMA-ES needs the package cma; install it with: pip install 'leakscope[prior]', "
+            f"a search by CMA-ES needs the package cma; install it {install_line('prior')}, "
             "or use the attack with optimiser=adam"
         ) from error
     return cma
