@@ -265,6 +265,14 @@ class TestChange:
         as_network = receive(network, previous=earlier, batch=batch)
         assert RoundChange().measure(as_tensors) == RoundChange().measure(as_network)
 
+    def test_a_last_round_of_another_structure_runs_as_itself(self):
+        network, batch = rectified(), pictures(8)
+        other = nn.Sequential(nn.Flatten(), nn.Linear(36, 4))
+        with torch.no_grad():
+            then = functional.cross_entropy(other(batch.inputs), batch.targets).item()
+        assert receive(network, previous=other, batch=batch).loss_before == pytest.approx(then, rel=1e-5)
+        assert receive(network, previous=other.state_dict(), batch=batch).earlier is None
+
     def test_replaced_weights_and_a_class_that_shouts_are_found(self):
         crafted, shouting = rectified(), rectified()
         with torch.no_grad():

@@ -32,7 +32,7 @@ class Received:
         reference: the tensors that were agreed on, whose values do not matter.
         agreed: the network that was agreed on, where it is one.
         previous: the tensors of the round before.
-        earlier: the network of the round before, as `model`.
+        earlier: what `model` runs with to be that of the round before; a network of its own where that is another one.
         batch: the client's own examples.
         task: what the network is for.
         pruned: share of the weights that the federation has agreed to set to zero.
@@ -44,7 +44,7 @@ class Received:
     reference: Tensors | None = None
     agreed: nn.Module | None = None
     previous: Tensors | None = None
-    earlier: nn.Module | None = None
+    earlier: nn.Module | Tensors | None = None
     batch: Batch | None = None
     task: Task = field(default_factory=Classification)
     pruned: float = 0.0
@@ -90,7 +90,9 @@ class Received:
     @cached_property
     def loss_before(self) -> float:
         """The loss on the batch with the model of the last round."""
-        return self._loss(self._run(self.earlier)[0])
+        if isinstance(self.earlier, nn.Module):
+            return self._loss(self._run(self.earlier)[0])
+        return self._loss(self._run(self.model, self.earlier)[0])
 
     @cached_property
     def errors(self) -> Tensor:
@@ -101,11 +103,11 @@ class Received:
             (gradient,) = torch.autograd.grad(self.task.loss(scores, self.batch.targets), scores)
         return len(scores) * gradient.flatten(1).norm(dim=1).double()
 
-    def _run(self, model: nn.Module | None) -> tuple[Tensor, tuple[Firing, ...]]:
+    def _run(self, model: nn.Module | None, state: Tensors | None = None) -> tuple[Tensor, tuple[Firing, ...]]:
         assert model is not None
         assert self.batch is not None
         try:
-            output, firing = run_recorded(model, self.batch.inputs)
+            output, firing = run_recorded(model, self.batch.inputs, state)
             return self.task.check_output(output), firing
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             if isinstance(error, BadInputError):
@@ -148,9 +150,9 @@ def receive(
     agreed = None if reference is None else tensors_of(reference)
     network = _copy(model)
     before = None if previous is None else tensors_of(previous)
-    earlier = None if previous is None else _copy(previous)
-    if before is not None and earlier is None and network is not None:
-        earlier = _refill(network, before)
+    fitting = None if before is None or network is None else _fit(before, network)
+    # Copying a network takes longer than running it: only one of another structure has to be.
+    earlier = _copy(previous) if fitting is None and previous is not None else fitting
     found = _in_order(tensors_of(model), agreed)
     check_finite(found)
     received = Received(
@@ -221,16 +223,12 @@ def _usual_task(model: nn.Module | None, batch: Batch | None) -> Task:
     return usual_task(model, tuple(batch.inputs.shape[1:]))
 
 
-def _refill(network: nn.Module, tensors: Tensors) -> nn.Module | None:
-    """The same network with other values; None where they do not fit it."""
-    copied = strip(network)
-    state = copied.state_dict()
+def _fit(tensors: Tensors, network: nn.Module) -> dict[str, Tensor] | None:
+    """What the network can run with instead of its own values, in its types; None where they do not fit it."""
+    state = network.state_dict()
     if any(name not in tensors or tensors[name].shape != value.shape for name, value in state.items()):
         return None
-    with torch.no_grad():
-        for name, value in state.items():
-            value.copy_(tensors[name])
-    return copied.eval()
+    return {name: tensors[name].to(value) for name, value in state.items()}
 
 
 def _in_order(tensors: dict[str, Tensor], agreed: dict[str, Tensor] | None) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from leakscope.networks import run
+from leakscope.types import Tensors
 
 _RECTIFIERS = (
     functional.relu,
@@ -39,12 +40,15 @@ class Firing:
     has_places: bool
 
 
-def run_recorded(model: nn.Module, inputs: Tensor) -> tuple[Any, tuple[Firing, ...]]:
-    """What the network returns, without derivatives, and its rectifiers in the order of execution."""
+def run_recorded(model: nn.Module, inputs: Tensor, state: Tensors | None = None) -> tuple[Any, tuple[Firing, ...]]:
+    """What the network returns, without derivatives, and its rectifiers in the order of execution.
+
+    `state` takes the place of parameters and buffers of the same names.
+    """
     layers = [name for name, module in model.named_modules() if any(own.ndim > 1 for own in module.parameters(False))]
     recorder = _Recorder()
     with torch.no_grad(), recorder:
-        output = run(model, inputs, layers=layers, before=recorder.enter)
+        output = run(model, inputs, parameters=state, layers=layers, before=recorder.enter)
     return output, tuple(recorder.found)
 
 
