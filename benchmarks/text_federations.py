@@ -5,8 +5,9 @@
 Batch size and local epochs are varied at the same number of passes over the clients' words, so that more local epochs
 mean fewer rounds. All trainings start from the same network, which was trained for a short while on other words of both
 styles (`--warm-words`, 0 starts from random weights): from there every round counts, while a recogniser that was never
-trained reads nothing for tens of thousands of words. "central" has the words of both clients in one place. Every
-finished round is kept: the same command continues, and a finished training is only printed.
+trained reads nothing for tens of thousands of words. "central" has the words of both clients in one place, "fedavg,
+sealed" sends FedAvg's updates under CKKS, which needs the extra `he`. Every finished round is kept: the same command
+continues, and a finished training is only printed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,17 @@ import torch
 from torch import nn
 
 from leakscope.data import RenderedWords
-from leakscope.federated import Client, Experiment, FedAvg, FedBoosting, Strategy, train_federated
+from leakscope.federated import (
+    Client,
+    Experiment,
+    FedAvg,
+    FedBoosting,
+    PlainAggregator,
+    SealedAggregator,
+    Strategy,
+    keygen,
+    train_federated,
+)
 from leakscope.federated.central import centralise
 from leakscope.federated.play import RoundRecord
 from leakscope.files import write_atomic
@@ -35,6 +46,7 @@ STRATEGIES: dict[str, Strategy] = {
     "fedboosting, as written": FedBoosting(formula="thesis"),
 }
 CENTRAL = "central"
+SEALED = "fedavg, sealed"
 # Words of the training whose beginning is the warm start.
 WARM_CYCLE = 196_608
 # Words that nobody else has: the warm start uses seed 0.
@@ -59,7 +71,7 @@ class TextSetting:
 def settings(told: argparse.Namespace) -> Iterator[TextSetting]:
     """All trainings, the strategies of one batch size and number of epochs beside each other."""
     for seed, size, epochs in product(told.seeds, told.batch_sizes, told.epochs):
-        yield from (TextSetting(strategy, size, epochs, seed) for strategy in (*STRATEGIES, CENTRAL))
+        yield from (TextSetting(strategy, size, epochs, seed) for strategy in told.strategies)
 
 
 def make_clients(words: int) -> list[Client]:
@@ -86,6 +98,11 @@ def run(
         strategy=STRATEGIES.get(setting.strategy, FedAvg()),
         task=TASK,
         seed=setting.seed,
+        aggregator=(
+            SealedAggregator.of(keygen("ckks"), range(len(clients)))
+            if setting.strategy == SEALED
+            else PlainAggregator()
+        ),
     )
     if setting.strategy == CENTRAL:
         clients, experiment = centralise(clients, experiment)
@@ -144,6 +161,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of all trainings and of the table")
     parser.add_argument("--words", type=int, default=4_000, help="words of each client, validation included")
     parser.add_argument("--passes", type=int, default=8, help="passes of a training over the clients' words")
+    parser.add_argument(
+        "--strategies", nargs="+", choices=(*STRATEGIES, SEALED, CENTRAL), default=[*STRATEGIES, CENTRAL]
+    )
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--epochs", type=int, nargs="+", default=[1, 4], help="local epochs")
     parser.add_argument("--lr", type=float, default=1e-3, help="of the clients' Adam")
