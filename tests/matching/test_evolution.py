@@ -90,7 +90,7 @@ def test_candidates_without_a_distance_lose():
 
 def test_without_the_library_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cma", None)
-    with pytest.raises(MissingExtraError, match=r"leakscope\[prior\]"):
+    with pytest.raises(MissingExtraError, match=r"-e '\.\[prior\]'"):
         run(Bowl(torch.ones(1, 5, dtype=torch.float64)), 1, steps=2)
 
 

@@ -90,8 +90,8 @@ MUTANTS = (
     Mutant(
         "the start of a run has the limit of later checks",
         "matching/routes.py",
-        "limit = START_ERROR if starts else later_limit(",
-        "limit = later_limit(",
+        "limit = START_ERROR if starts else self._later_limit(",
+        "limit = self._later_limit(",
         _TRUST,
     ),
     Mutant(
@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         "rounding of the reference is taken for a wrong rule",
         "matching/trust.py",
-        "return gap, measure_gap(found, exact).as_good_as(measure_gap(plain, exact), limit)",
+        "return gap, measure_gap(found, exact, least).as_good_as(measure_gap(plain, exact, least), limit)",
         "return gap, False",
         _TRUST,
     ),
