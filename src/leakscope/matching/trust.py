@@ -149,7 +149,7 @@ class Referee:
 
     def _measure(self, found: Match, place: CheckPoint, limit: float) -> tuple[Gap, bool]:
         plain = place.evaluate(self.plain)
-        least = self._least_distance(place)
+        least = self._least_distance(place, plain.distance.dtype)
         gap = measure_gap(found, plain, least)
         if gap.within(limit) or plain.images.dtype == torch.float64:
             return gap, gap.within(limit)
@@ -158,10 +158,10 @@ class Referee:
             return gap, False
         return gap, measure_gap(found, exact, least).as_good_as(measure_gap(plain, exact, least), limit)
 
-    def _least_distance(self, place: CheckPoint) -> float:
+    def _least_distance(self, place: CheckPoint, dtype: torch.dtype) -> float:
         """The distance of which rounding alone makes a gap of `DISTANCE_GAP`."""
         unit = distance_of_zero(self.plain.distance, place.target)
-        return DISTANCE_ROUNDING * torch.finfo(place.images.dtype).eps / DISTANCE_GAP * abs(unit)
+        return DISTANCE_ROUNDING * torch.finfo(dtype).eps / DISTANCE_GAP * abs(unit)
 
     def _in_double(self, place: CheckPoint) -> Match | None:
         """What double backward finds in float64; None where the network or its loss cannot be run there."""
