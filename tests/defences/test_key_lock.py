@@ -283,6 +283,11 @@ def test_a_first_layer_that_is_fully_connected_gives_the_picture_away():
     assert key_lock().strong_attacks == ("fc-inversion", "inverting-gradients:restarts=4")
 
 
+@pytest.mark.parametrize("scaling", ["affine", "none"])
+def test_a_baseline_hides_nothing_so_no_attack_is_stronger_for_knowing_it(scaling):
+    assert key_lock(scaling=scaling).strong_attacks == ()
+
+
 @pytest.mark.parametrize("options", [{}, {"activation": "relu"}, {"shared": "lock"}, {"lock_known": True}], ids=str)
 def test_the_attacker_who_searches_for_the_lock_sees_the_picture_again(options):
     problem, defence = smallest_problem(), key_lock(**options)

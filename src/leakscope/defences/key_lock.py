@@ -5,7 +5,7 @@ Ren, Deng, Xie, Ma, Ma: Gradient Leakage Defense with Key-Lock Module for Federa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import torch
@@ -32,6 +32,10 @@ Activation = Literal["none", "relu", "sigmoid"]
 Shared = Literal["none", "key", "lock", "both"]
 Scaling = Literal["locked", "affine", "none"]
 
+# The lock comes behind the first layer: a fully connected one gives its input away as before. A search for scale,
+# shift and picture together ends in many places: one of several starts comes much further than the usual one.
+_STRONG_ATTACKS = ("fc-inversion", "inverting-gradients:restarts=4")
+
 
 @dataclass(frozen=True)
 class KeyLock(Defence):
@@ -55,9 +59,7 @@ class KeyLock(Defence):
     name: str = "key-lock"
     paper: str = PAPER
     changes_network = True
-    # The lock comes behind the first layer: a fully connected one gives its input away as before. A search for scale,
-    # shift and picture together ends in many places: one of several starts comes much further than the usual one.
-    strong_attacks = ("fc-inversion", "inverting-gradients:restarts=4")
+    strong_attacks: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         choices = {
@@ -71,6 +73,8 @@ class KeyLock(Defence):
                 raise UsageError(f"key-lock has no {option}={value!r}.{suggest(str(value), known)}")
         if not isinstance(self.key_length, int) or self.key_length < 1:
             raise UsageError(f"key-lock needs a whole number key_length ≥ 1, got {self.key_length!r}")
+        # The baselines hide nothing, so there is nothing to search for.
+        object.__setattr__(self, "strong_attacks", _STRONG_ATTACKS if self.scaling == "locked" else ())
 
     def harden(self, model: nn.Module, *, seed: int = 0) -> Hardened:
         """The network with locks, and what the server knows of it; key and layers follow from `seed`."""
