@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 from reproductions import defences, victims
 from reproductions.defences import DEFENCES, PARTS, Accuracy, DefenceCell, Measured
 
+from data_folder import data_root, needs
 from leakscope.audits import parse_config
+from leakscope.audits.plan import make_plan
 from leakscope.models import build
 from leakscope.registry import defence_from_spec
 from leakscope.report.schema import CellRecord
@@ -71,6 +74,18 @@ def test_every_part_is_a_configuration_that_audits_take(part: str, data: str):
     assert config.victims == 4
     assert len({*config.defences}) == len(DEFENCES)
     assert all(defence_from_spec(spec) is not None for spec in config.defences[1:])
+
+
+@pytest.mark.data
+@needs("cifar10.npz")
+def test_what_there_is_no_time_for_are_cells_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEAKSCOPE_DATA", str(data_root()))
+    part = PARTS["convnet"]
+    whole = make_plan(parse_config(replace(part, no_time_for={}).settings("cifar10"), checking=False))
+    left = make_plan(parse_config(part.settings("cifar10"), checking=False))
+    gone = {one.label for one in whole.cells} - {one.label for one in left.cells}
+    assert gone == set(part.left_out("cifar10"))
+    assert len(gone) == 2
 
 
 def test_the_narrow_network_is_the_convnet_at_a_quarter_of_its_width():
