@@ -2,6 +2,7 @@
 
     cd tests && python -m mutants.run               # all; writes docs/explanation/mutants.md
     cd tests && python -m mutants.run --only CPL --jobs 1
+    cd tests && python -m mutants.run --files defences operations
 
 The tests of all mutants must pass on the source as it is, or nothing is said. A finished mutant is kept under
 runs/mutants and not tried again until source or tests change, so that a killed run continues where it stopped.
@@ -57,9 +58,9 @@ _SHARED = (pydantic, scipy.optimize, torch)
 def main() -> None:
     """Try the chosen mutants and print, or write, the table."""
     args = parse()
-    chosen = [one for one in ALL if not args.only or any(word in one.name for word in args.only)]
+    chosen = choose(ALL, words=args.only, files=args.files)
     if not chosen:
-        raise SystemExit("no mutant of that name")
+        raise SystemExit("no mutant of that name, or in those files")
     check_places(chosen)
     if not args.skip_clean:
         check_clean(chosen)
@@ -75,13 +76,23 @@ def main() -> None:
             remaining = (time.monotonic() - began) / place * (len(left) - place)
             how = verdict.noticed_by or "NOT NOTICED"
             say(f"[{place}/{len(left)}] {verdict.name}: {how} ({verdict.seconds:.0f} s; {remaining:.0f} s left)")
-    report(chosen, done, write=not args.only)
+    report(chosen, done, write=not (args.only or args.files))
+
+
+def choose(mutants: Iterable[Mutant], *, words: Sequence[str] | None, files: Sequence[str] | None) -> list[Mutant]:
+    """Those whose name has one of the words and whose file begins as one of `files`; None asks for nothing."""
+    return [
+        one
+        for one in mutants
+        if (not words or any(word in one.name for word in words)) and (not files or one.file.startswith(tuple(files)))
+    ]
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Try wrong formulas.")
     parser.add_argument("--only", nargs="+", help="words of the names of mutants")
+    parser.add_argument("--files", nargs="+", help="beginnings of their files below src/leakscope, for example defences")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="try finished mutants again")
     parser.add_argument("--skip-clean", action="store_true", help="do not run the tests on the source as it is first")
