@@ -13,6 +13,41 @@ _WIRE = ("test_wire.py",)
 
 MUTANTS = (
     Mutant(
+        "who knows of clipping takes lengths as they come",
+        "defences/clip.py",
+        "attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.clipped()))",
+        "attack",
+        _DEFENCE,
+    ),
+    Mutant(
+        "clipping to the norm squared",
+        "defences/clip.py",
+        "self.norm / global_norm",
+        "self.norm**2 / global_norm",
+        _NOISE,
+    ),
+    Mutant(
+        "who knows of pruning compares zeros as well",
+        "defences/prune.py",
+        "attack.revised(lambda recipe: replace(recipe, distance=recipe.distance.masked()))",
+        "attack",
+        _NOISE,
+    ),
+    Mutant(
+        "who knows of signs compares numbers",
+        "defences/sign.py",
+        "attack.revised(lambda recipe: replace(recipe, distance=SoftSigned(recipe.distance, scaled=self.scaled)))",
+        "attack",
+        _DEFENCE,
+    ),
+    Mutant(
+        "who knows a chain knows its first part alone",
+        "defences/chain.py",
+        "reduce(lambda current, part: part.adapt(current), self.parts, attack)",
+        "self.parts[0].adapt(attack)",
+        _NOISE,
+    ),
+    Mutant(
         "relative noise by the root mean square",
         "defences/noise.py",
         "value.std(correction=0) if relative",

@@ -17,6 +17,20 @@ def _noise(test: str) -> tuple[str, ...]:
 
 MUTANTS = (
     Mutant(
+        "privacy: Fed-CDP's attacker takes the deviation for the variance",
+        "defences/fed_cdp.py",
+        "recipe.example_noise + scale**2",
+        "recipe.example_noise + scale",
+        ("defences/test_private_defences.py",),
+    ),
+    Mutant(
+        "privacy: Fed-CDP's attacker takes the first bound of a falling one",
+        "defences/fed_cdp.py",
+        "self.scale if self.final_norm is None else self.noise_multiplier * self.final_norm",
+        "self.scale",
+        ("defences/test_private_defences.py",),
+    ),
+    Mutant(
         "privacy: DP-SGD's noise not divided by the batch",
         "defences/dp_sgd.py",
         "deviation = self.scale / len(context.batch)",

@@ -12,6 +12,13 @@ _SEARCH = ("defences/test_policy_search.py",)
 
 MUTANTS = (
     Mutant(
+        "who knows a policy does not send pictures through it",
+        "defences/transforms/defence.py",
+        "candidate=Alternatives(chains, recipe.candidate), draws_anew=True",
+        "draws_anew=True",
+        _TRANSFORMS,
+    ),
+    Mutant(
         "one coin for all pictures",
         "defences/transforms/policy.py",
         "signs = 2.0 * (random.uniform((len(levels),), drawing",
