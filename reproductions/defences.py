@@ -191,7 +191,7 @@ def main() -> None:
         for data in args.data:
             folder = args.out / part / data
             if not args.print_only:
-                ran = run_campaign(parse_config(PARTS[part].settings(data)), folder)
+                ran = run_campaign(parse_config({**PARTS[part].settings(data), "workers": args.workers}), folder)
                 if ran.sweep.interrupted:
                     # Stopped means stopped: the trainings below would go on for minutes.
                     raise SystemExit(ran.exit_code)
@@ -221,6 +221,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=tuple(PARTS))
     parser.add_argument("--data", nargs="+", choices=DATA, default=DATA)
     parser.add_argument("--out", type=Path, default=Path("runs/defence-table"))
+    parser.add_argument("--workers", type=int, default=2, help="cells at a time")
     parser.add_argument("--print-only", action="store_true", help="the tables of what is finished")
     return parser.parse_args()
 

@@ -92,9 +92,7 @@ def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Try wrong formulas.")
     parser.add_argument("--only", nargs="+", help="words of the names of mutants")
-    parser.add_argument(
-        "--files", nargs="+", help="beginnings of file names, such as defences"
-    )
+    parser.add_argument("--files", nargs="+", help="beginnings of file names, such as defences")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="try finished mutants again")
     parser.add_argument("--skip-clean", action="store_true", help="do not run the tests on the source as it is first")
