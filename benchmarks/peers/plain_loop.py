@@ -87,18 +87,24 @@ def local_steps(model: nn.Module, labels: Tensor, local: victims.Local) -> Predi
     return predict
 
 
+def slope(predict: Predict, target: Sequence[Tensor], x: Tensor, *, tv: float) -> tuple[Tensor, float]:
+    """The gradient of the whole objective at `x`, and the matching distance alone."""
+    x = x.detach().requires_grad_()
+    distance = mismatch(predict(x), target)
+    (gradient,) = torch.autograd.grad(distance + tv * variation(x), x)
+    return gradient, float(distance.detach())
+
+
 def search(
     predict: Predict, target: Sequence[Tensor], x: Tensor, *, settings: Settings, steps: int
 ) -> Iterator[tuple[Tensor, float]]:
     """Yield the picture after each step, and the matching distance before it; `steps` evaluations in all."""
-    x = x.clone().clamp_(0, 1).requires_grad_()
+    x = x.clone().clamp_(0, 1)
     adam = torch.optim.Adam([x], lr=settings.rate)
     for step in range(steps):
-        distance = mismatch(predict(x), target)
-        (gradient,) = torch.autograd.grad(distance + settings.tv * variation(x), x)
+        gradient, distance = slope(predict, target, x, tv=settings.tv)
         x.grad = gradient.sign()
         adam.param_groups[0]["lr"] = rate_at(settings, step, steps=steps)
         adam.step()
-        with torch.no_grad():
-            x.clamp_(0, 1)
-        yield x.detach(), float(distance)
+        x.clamp_(0, 1)
+        yield x, distance

@@ -117,7 +117,8 @@ def condense(
         "waited": round(max(run.waited for run in everything), 2),
         "budgets": list(budgets),
         "victims": [{"test images": victim.images, "weights seed": victim.weights} for victim in victims],
-        "plateau": [round(mark, 2) for mark in marks.get("plateau", ())],
+        "plateau": [_finite(mark) for mark in marks.get("plateau", ())],
+        "grey": [_finite(run.grey) for run in anchor[PLATEAU_EVALUATIONS]] if anchor is not None else [],
         "contestants": {
             entry.contestant.name: condense_one(entry, runs[entry.contestant.name], marks, budgets) for entry in entries
         },

@@ -52,6 +52,11 @@ class Contestant:
         """Whether it is measured in this case."""
         return case.is_residual or not self.residual_only
 
+    def settings_before_tuning(self, case: Case) -> dict[str, Any]:
+        """Where tuning begins in this case."""
+        own = {name: values[0] for name, values in self.local_grids.items()} if case.is_local else {}
+        return {**self.settings, **own}
+
     def order_of_tuning(self, case: Case) -> list[tuple[str, tuple[Any, ...]]]:
         """Options with their values; the first is tuned again at the end, when the others are known."""
         grids = [*(self.local_grids.items() if case.is_local else ()), *self.grids.items()]
@@ -87,7 +92,7 @@ CONTESTANTS = {
             # What was seen to matter most comes first.
             grids={
                 "tv": (5e-5, 2e-4, 1e-3, 3e-3, 1e-2),
-                "rate": (0.05, 0.12, 0.25),
+                "rate": (0.03, 0.06, 0.12, 0.25),
                 "start": ("grey", "uniform"),
                 "schedule": ("linear", "constant"),
             },

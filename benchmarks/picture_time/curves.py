@@ -20,6 +20,8 @@ from typing import Any
 # The plain loop's plateau: its best within so many evaluations, less so many dB.
 PLATEAU_EVALUATIONS = 120
 PLATEAU_LESS = 0.3
+# A plateau that is not so many dB above a grey picture is no recovery: a grey start would be there at once.
+LEAST_GAIN = 1.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Run:
     peak_mb: float
     gradient_norm: float
     waited: float
+    grey: float = math.nan
 
 
 def read_run(result: Mapping[str, Any], length: int) -> Run:
@@ -51,6 +54,7 @@ def read_run(result: Mapping[str, Any], length: int) -> Run:
         peak_mb=result["peak_mb"],
         gradient_norm=result["gradient_norm"],
         waited=result["wall"] / result["cpu"],
+        grey=result.get("grey", math.nan),
     )
 
 
@@ -103,12 +107,16 @@ def seconds_to(run: Run, mark: float) -> float:
 
 
 def plateau(run: Run) -> float:
-    """The mark that the plain loop sets: the best it had within 120 evaluations, less 0.3 dB."""
+    """The mark that the plain loop sets: the best it had within 120 evaluations, less 0.3 dB.
+
+    NaN, which nobody reaches, where that is not 1 dB above a grey picture: the victim then counts as never for all.
+    """
     if run.length != PLATEAU_EVALUATIONS:
         raise ValueError(f"the plateau is read from a run of {PLATEAU_EVALUATIONS} evaluations, got {run.length}")
     levels = [level for _, level in run.snapshots] + [run.returned]
     # A broken picture is no plateau.
-    return max((level for level in levels if not math.isnan(level)), default=math.nan) - PLATEAU_LESS
+    mark = max((level for level in levels if not math.isnan(level)), default=math.nan) - PLATEAU_LESS
+    return mark if mark >= run.grey + LEAST_GAIN else math.nan
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ Result = Mapping[str, Any]
 NOTES = """\
 Medians over victims; one thread, processor time, contestants in turns on each victim. In brackets how many victims came
 to the mark; one that never did counts as infinite, so "never" means half of them or more. The plateau is each victim's
-own: the plain loop's best within 120 evaluations, less 0.3 dB. Lists are the victims' dB, in the same order everywhere;
-"–" is nothing in hand yet."""
+own: the plain loop's best within 120 evaluations, less 0.3 dB; where that is not 1 dB above a grey picture there is
+none, and the victim counts as never for everyone. Lists are the victims' dB, in the same order everywhere; "–" is
+nothing in hand yet."""
 
 
 def render(results: Sequence[Result]) -> str:
@@ -26,9 +27,13 @@ def render(results: Sequence[Result]) -> str:
 def render_case(result: Result) -> Iterator[str]:
     """One case."""
     budgets = [f"{budget:g}" for budget in result["budgets"]]
-    count = len(result["victims"])
     yield f"### {result['case']}\n"
-    yield f"{count} victims, {result['machine']}, {result['measured']}; runs waited up to {result['waited']:g}×.\n"
+    where = f"{result['machine']}, {result['measured']}"
+    yield f"Victims: {len(result['victims'])}. {where}; a run waited up to {result['waited']:g}× its processor time."
+    if result["grey"]:
+        grey, plateaus = (" ".join(map(_level, result[key])) for key in ("grey", "plateau"))
+        yield f"A grey picture has {grey} dB, the plateaus are at {plateaus} dB."
+    yield ""
     marks = list(next(iter(result["contestants"].values()))["seconds"])
     named = [name if name == "plateau" else f"{name} dB" for name in marks]
     yield _row(["", "ms/evaluation", "peak MB", *(f"dB at {b} s" for b in budgets), *(f"s to {n}" for n in named)])

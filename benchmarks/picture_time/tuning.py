@@ -7,7 +7,9 @@ to be there, because the best may lie beyond.
 
 from __future__ import annotations
 
+import itertools
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,9 +37,11 @@ class Tuned:
 
 def tune(contestant: Contestant, case: Case, *, folder: Path, victims: int, lengths: Sequence[int]) -> Tuned:
     """Choose the contestant's settings for this case."""
-    chosen = case.tuning_victims(victims)
+    chosen, grids = case.tuning_victims(victims), contestant.order_of_tuning(case)
+    counter, most = itertools.count(1), count_settings(grids)
 
     def run(settings: Settings) -> Sequence[Run]:
+        print(f"{case.name} {contestant.name}, setting {next(counter)} of at most {most}: {settings}", file=sys.stderr)
         jobs = [
             Job(case, contestant, settings, victim, length, expected=0.3 * case.size * length)
             for victim in chosen
@@ -45,11 +49,16 @@ def tune(contestant: Contestant, case: Case, *, folder: Path, victims: int, leng
         ]
         return run_all(jobs, folder)
 
-    return choose(contestant.settings, contestant.order_of_tuning(case), run)
+    return choose(contestant.settings_before_tuning(case), grids, run)
+
+
+def count_settings(grids: Sequence[tuple[str, tuple[Any, ...]]]) -> int:
+    """How many settings tuning can try at most: the first, and for each option those that it does not have yet."""
+    return 1 + sum(len(values) - 1 for _, values in grids)
 
 
 def choose(start: Settings, grids: Sequence[tuple[str, tuple[Any, ...]]], run: Try) -> Tuned:
-    """Go through the options in turn, keeping the value with the highest mean dB; the earlier of equals stays."""
+    """Go through the options in turn, keeping the value with the highest mean dB; of equals the present one stays."""
     seen: dict[str, tuple[Settings, Sequence[Run]]] = {}
 
     def score(settings: Settings) -> float:
@@ -61,7 +70,8 @@ def choose(start: Settings, grids: Sequence[tuple[str, tuple[Any, ...]]], run: T
     best = dict(start)
     score(best)
     for name, values in grids:
-        best = max(({**best, name: value} for value in values), key=score)
+        others = [{**best, name: value} for value in values if value != best[name]]
+        best = max([best, *others], key=score)
     runs = seen[fingerprint(best)][1]
     tried = [
         {"settings": dict(settings), "mean": round(mean_level(own), 2), "dB": [round(one.returned, 1) for one in own]}

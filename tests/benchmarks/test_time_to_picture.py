@@ -8,105 +8,8 @@ import pytest
 
 from leakscope.reproduction.victims import TUNED_ON
 
-
 # The single held-out images, drawn once: a change of the draw would mix results of different victims.
 PINNED = [(447,), (449,), (786,), (547,), (512,), (598,), (792,), (504,)]
-
-
-def result(levels, *, pace=1.0, setup=0.0, returned=None, norm=2.0):
-    """What a worker writes: a snapshot after every evaluation."""
-    points = [
-        {"evaluations": n, "cpu": setup + n * pace, "wall": 9.0 * n, "psnr": level}
-        for n, level in enumerate(levels, start=1)
-    ]
-    seconds = setup + len(levels) * pace
-    ending = levels[-1] if returned is None else returned
-    extra = {"peak_mb": 500.0, "gradient_norm": norm}
-    return {"trajectory": points, "cpu": seconds, "wall": 2 * seconds, "psnr": ending, **extra}
-
-
-@pytest.fixture
-def curves(load):
-    return load("picture_time.curves")
-
-
-@pytest.fixture
-def make_run(curves):
-    return lambda levels, **options: curves.read_run(result(levels, **options), len(levels))
-
-
-class TestCurves:
-    def test_a_run_has_in_hand_its_last_iterate_until_it_returns(self, curves, make_run):
-        run = make_run([10, 12, 11], returned=14)
-        assert curves.level_at(run, 0.99) is None
-        assert [curves.level_at(run, at) for at in (1.0, 1.99, 2.0, 2.99, 3.0, 100)] == [10, 10, 12, 12, 14, 14]
-
-    def test_the_first_snapshot_at_a_mark_counts_although_later_ones_are_worse(self, curves, make_run):
-        run = make_run([10, 17, 15, 18], pace=2.0, setup=1.0)
-        assert [curves.seconds_to(run, mark) for mark in (10, 16, 17, 17.5)] == [3.0, 5.0, 5.0, 9.0]
-        assert curves.seconds_to(run, 18.1) == math.inf
-
-    def test_a_returned_picture_that_no_snapshot_shows_counts_as_the_whole_run(self, curves, make_run):
-        assert curves.seconds_to(make_run([10, 11, 12], returned=20), 19) == 3.0
-
-    def test_a_broken_picture_reaches_nothing(self, curves, make_run):
-        assert curves.seconds_to(make_run([math.nan, math.nan]), -100) == math.inf
-
-    def test_pace_leaves_set_up_out_of_evaluations_and_puts_it_into_runs(self, curves, make_run):
-        runs = [make_run([1.0] * 5, pace=p, setup=s) for p, s in ((0.2, 3.0), (0.4, 1.0), (9.0, 2.0))]
-        assert [run.ms_per_evaluation for run in runs] == pytest.approx([200, 400, 9000])
-        pace = curves.pace_of(runs)
-        assert (pace.setup, pace.evaluation) == pytest.approx((2.0, 0.4))
-        assert pace.expects(10) == pytest.approx(6.0)
-        assert [pace.fits(seconds) for seconds in (1.0, 2.3, 2.5, 6.3)] == [0, 0, 1, 10]
-
-    def test_the_end_of_a_run_that_no_snapshot_saw_is_not_set_up(self, curves):
-        # Snapshots of every second evaluation, the last of them at 4 of 5.
-        written = result([1.0] * 5, pace=1.0, setup=3.0)
-        written["trajectory"] = [written["trajectory"][0], *written["trajectory"][1:4:2]]
-        assert curves.read_run(written, 5).setup == pytest.approx(3.0)
-
-    def test_the_longest_run_expected_to_fit_is_chosen_beforehand(self, curves):
-        pace = curves.Pace(setup=1.0, evaluation=0.5)
-        chosen = [curves.choose_length([20, 10, 40], pace, seconds) for seconds in (1, 6, 10.9, 11, 20.9, 1000)]
-        assert chosen == [10, 10, 10, 20, 20, 40]
-
-    def test_a_victim_that_never_arrives_is_infinite_and_not_dropped(self, curves, make_run):
-        runs = {3: [make_run([10, 17, 18]), make_run([17, 17, 17]), make_run([1, 2, 3])]}
-        found = curves.reach(runs, [17, 17, 17])
-        assert found.seconds == (2.0, 1.0, math.inf)
-        assert (found.median, found.reached) == (2.0, 2)
-        assert curves.reach({3: runs[3][1:]}, [17, 17]).median == math.inf
-        assert curves.reach({3: runs[3][2:]}, [17]) == curves.Reach(3, (math.inf,))
-
-    def test_every_victim_has_a_mark_of_its_own(self, curves, make_run):
-        runs = {2: [make_run([10, 20]), make_run([10, 20])]}
-        assert curves.reach(runs, [20, 5]).seconds == (2.0, 1.0)
-
-    def test_one_length_serves_all_victims_and_the_lowest_median_wins(self, curves, make_run):
-        # Victim by victim the shorter run would win once and the longer once: that choice is not offered.
-        short = [make_run([17, 17]), make_run([1, 2])]
-        long = [make_run([1, 2, 17]), make_run([1, 17, 17])]
-        assert curves.reach({2: short, 3: long}, [17, 17]) == curves.Reach(3, (3.0, 2.0))
-
-    def test_among_equal_medians_more_arrivals_count_and_then_the_shorter_run(self, curves, make_run):
-        never, once = make_run([1, 2]), make_run([17, 17])
-        assert curves.reach({2: [never] * 3, 3: [once, never, never]}, [17] * 3).length == 3
-        assert curves.reach({3: [never], 2: [never]}, [17]).length == 2
-
-    def test_the_plateau_is_the_best_within_its_evaluations_less_a_little(self, curves, make_run):
-        levels = [10.0] * 120
-        levels[60] = 21.0
-        assert curves.plateau(make_run(levels)) == pytest.approx(20.7)
-        assert curves.plateau(make_run([10.0] * 120, returned=12.0)) == pytest.approx(11.7)
-        assert curves.plateau(make_run([math.nan, *levels[1:]])) == pytest.approx(20.7)
-        with pytest.raises(ValueError, match="120 evaluations, got 3"):
-            curves.plateau(make_run([1, 2, 3]))
-
-    def test_nothing_in_hand_counts_as_lower_than_any_picture(self, curves):
-        assert curves.middle_level([None, 15.0, 18.0]) == 15.0
-        assert curves.middle_level([math.nan, 15.0, 18.0]) == 15.0
-        assert curves.middle_level([None, None, 18.0]) is None
 
 
 class TestCases:
@@ -143,7 +46,7 @@ class TestCases:
 
 class TestResume:
     @pytest.fixture
-    def setting(self, load, monkeypatch, tmp_path):
+    def setting(self, load, worker_result, monkeypatch, tmp_path):
         running, cases = load("picture_time.running"), load("picture_time.cases")
         plain = load("picture_time.contestants").CONTESTANTS["plain"]
         case = cases.parse_case("convnet:plain:1")
@@ -153,7 +56,7 @@ class TestResume:
 
         def work(job, folder, _victim):
             made.append((job.victim.number, job.length, job.settings["tv"]))
-            running.write_json(job.path(folder), result([10.0, 12.0, job.settings["tv"]]))
+            running.write_json(job.path(folder), worker_result([10.0, 12.0, job.settings["tv"]]))
             return running.read_kept(job, folder)
 
         def jobs(*lengths, tv=1.0, victims=2):
@@ -225,6 +128,13 @@ class TestTuning:
         assert found.pace == {"setup": 0.0, "evaluation": 1.0}
         assert {"settings": {"a": 2.0, "b": 5.0}, "mean": 12, "dB": [12, 12]} in found.tried
 
+    def test_of_equal_settings_the_present_one_stays(self, load, make_run):
+        tuning = load("picture_time.tuning")
+        grids = [("a", (1.0, 2.0, 3.0)), ("b", ("x", "y"))]
+        found = tuning.choose({"a": 2.0, "b": "y"}, grids, lambda _settings: [make_run([5.0, 5.0])])
+        assert found.settings == {"a": 2.0, "b": "y"}
+        assert len(found.tried) == tuning.count_settings(grids) == 4
+
     def test_a_value_inside_its_grid_and_a_word_are_at_no_end(self, load):
         grids = [("tv", (1.0, 2.0, 3.0)), ("start", ("grey", "uniform"))]
         assert load("picture_time.tuning").at_the_end({"tv": 2.0, "start": "grey"}, grids) == []
@@ -238,6 +148,8 @@ class TestTuning:
         names = [[name for name, _ in plain.order_of_tuning(parse(f"convnet:plain:{s}"))] for s in ("1", "fedavg")]
         assert names[0] == ["tv", "rate", "start", "schedule", "tv"]
         assert names[1] == ["replay", *names[0]]
+        local = plain.settings_before_tuning(parse("convnet:plain:fedavg"))
+        assert local == {**plain.settings_before_tuning(parse("convnet:plain:4")), "replay": "one-gradient"}
 
 
 class TestContest:
@@ -289,6 +201,7 @@ class TestContest:
         assert mine["seconds"]["15"] == {"length": 4, "victims": [2, None]}
         assert mine["seconds"]["plateau"]["victims"] == [None, None]
         assert kept["waited"] == 2.0
+        assert kept["grey"] == [5.0, 5.0]
         assert [tuple(one["test images"]) for one in kept["victims"]] == PINNED[:2]
 
     def test_different_updates_are_refused(self, load, make_run):
