@@ -189,12 +189,13 @@ class TestContest:
         plain, ours = entry("plain", setup=0.0, evaluation=1.0), entry("leakscope", setup=0.0, evaluation=1.0)
         rising = [10 + n / 10 for n in range(120)]
         runs = {
-            "plain": {4: [make_run([14.0] * 4)] * 2, 120: [make_run(rising), make_run(rising[:60] + [1.0] * 60)]},
+            "plain": {4: [make_run([14.0] * 4, pace=0.5)] * 2, 120: [make_run(rising), make_run(rising[:60] + [1.0] * 60)]},
             "leakscope": {4: [make_run([10, 15, 16, 18]), make_run([10, 11, 12, math.nan])]},
         }
         kept = contest.condense(case, [plain, ours], runs, case.held_out_victims(2), [5.0, 200.0])
         assert json.loads(json.dumps(kept, allow_nan=False))["plateau"] == pytest.approx([21.6, 15.6])
         anchor, mine = kept["contestants"]["plain"], kept["contestants"]["leakscope"]
+        assert anchor["ms per evaluation"] == [1000, 1000]
         assert anchor["dB"] == {"5": [14, 14], "200": [21.9, 1.0]}
         assert anchor["seconds"]["plateau"] == {"length": 120, "victims": [117, 57]}
         assert mine["dB"]["5"] == [18, None]
