@@ -15,7 +15,8 @@ The rules:
    its `agic:schedule=held`. Labels are known to all. What is tuned is tuned on training images behind other weights.
    leakscope's defaults were chosen on images too, some of them these, none of them held out here.
 2. Everyone runs alone on one thread, in turns on the same victim, and processor time counts, set-up included; importing
-   libraries and sharing the update are not.
+   libraries and sharing the update are not. All are told how the update was made, so leakscope does not look for
+   another description of it (`diagnosing`) when it has its picture.
 3. A rate that falls to nothing over its run knows its end. Such a contestant has one run per budget (5, 10, 20, 40 and
    80 s), as long as its pace on the tuning victims lets it be; one that holds its rate has a single run. Neither is
    ever charged for the other's runs.

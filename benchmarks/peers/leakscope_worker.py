@@ -66,7 +66,7 @@ def attack(args: argparse.Namespace) -> None:
     method = ls.get_attack(name, steps=args.steps, **options)
     if method.effort.evaluations is None:
         raise SystemExit(f"{args.attack} takes no steps that could be watched; name an optimisation attack")
-    made = method.reconstruct(seen, args.seed, watch=watching(recorder))
+    made = method.reconstruct(seen, args.seed, watch=watching(recorder), diagnosing=args.diagnosing == "yes")
     wall, cpu = recorder.elapsed()
     peak = measure.peak_mb()  # before judging, which needs memory of its own
     measure.write(
@@ -97,6 +97,12 @@ def main() -> None:
     parser.add_argument("--scenario", default="B", help="what the attacker knows; B gives the labels")
     parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--replay", help="how local steps are compared; the attack decides when absent")
+    parser.add_argument(
+        "--diagnosing",
+        choices=("yes", "no"),
+        default="yes",
+        help="whether an update that is not explained is tried with other descriptions, after the picture is found",
+    )
     victims.add_local(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the starting point")
     parser.add_argument("--every", type=int, default=5, help="steps between snapshots")

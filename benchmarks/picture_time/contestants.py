@@ -80,6 +80,8 @@ def fingerprint(settings: Settings) -> str:
     return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
 
 
+# All sides are told how the update was made; the search for another description begins when the picture is found.
+_DIAGNOSIS = {"diagnosing": "no"}
 _BREACHING_TV = (4e-5, 4e-4, 4e-3, 4e-2)
 CONTESTANTS = {
     one.name: one
@@ -106,12 +108,12 @@ CONTESTANTS = {
             {"attack": "invertinggradients", "tv": 4e-4},
             grids={"tv": _BREACHING_TV},
         ),
-        Contestant("leakscope", "leakscope_worker.py", "--steps", {"attack": "inverting-gradients"}),
+        Contestant("leakscope", "leakscope_worker.py", "--steps", {"attack": "inverting-gradients", **_DIAGNOSIS}),
         Contestant(
             "leakscope, agic held",
             "leakscope_worker.py",
             "--steps",
-            {"attack": "agic:schedule=held"},
+            {"attack": "agic:schedule=held", **_DIAGNOSIS},
             residual_only=True,
         ),
     )

@@ -188,8 +188,9 @@ class TestContest:
         contest, case = load("picture_time.contest"), load("picture_time.cases").parse_case("convnet:plain:1")
         plain, ours = entry("plain", setup=0.0, evaluation=1.0), entry("leakscope", setup=0.0, evaluation=1.0)
         rising = [10 + n / 10 for n in range(120)]
+        broken = rising[:60] + [1.0] * 60
         runs = {
-            "plain": {4: [make_run([14.0] * 4, pace=0.5)] * 2, 120: [make_run(rising), make_run(rising[:60] + [1.0] * 60)]},
+            "plain": {4: [make_run([14.0] * 4, pace=0.5)] * 2, 120: list(map(make_run, (rising, broken)))},
             "leakscope": {4: [make_run([10, 15, 16, 18]), make_run([10, 11, 12, math.nan])]},
         }
         kept = contest.condense(case, [plain, ours], runs, case.held_out_victims(2), [5.0, 200.0])
@@ -221,7 +222,7 @@ class TestContest:
         kept = contest.condense(case, [made], {"leakscope": runs}, case.held_out_victims(3), [2.0, 5.0])
         lines = page.render([kept]).splitlines()
         assert "| leakscope | 1000 | 500 | 15.0 | 17.5 | 2 (2/3) | 4 (2/3) | never (0/3) |" in lines
-        assert "| leakscope | 15.0 15.0 9.0 | 18.0 17.5 9.0 | attack inverting-gradients |" in lines
+        assert "| leakscope | 15.0 15.0 9.0 | 18.0 17.5 9.0 | attack inverting-gradients, diagnosing no |" in lines
         tables = [line.count("|") for line in lines if line.startswith("|")]
         assert len(set(tables[:3])) == len(set(tables[3:])) == 1
         drawing = page.draw(kept)
