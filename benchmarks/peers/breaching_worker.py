@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 import measure
-import networks
 import victim as victims
+from sharing import change, gradient
 
 # The declarations of `load_breaching` last as long as their library object does.
 _DECLARATIONS: list[torch.library.Library] = []
@@ -62,7 +62,7 @@ def configure(breaching: Any, args: argparse.Namespace) -> Any:
 
 def constants(victim: victims.Victim) -> tuple[Tensor, Tensor]:
     """Mean and deviation of the pixels, shaped to act on images."""
-    mean, std = networks.normalisation(victim.architecture)
+    mean, std = victim.constants
     return torch.tensor(mean)[None, :, None, None], torch.tensor(std)[None, :, None, None]
 
 
@@ -72,7 +72,7 @@ def exchange(
     """Return what the server sent and what the client answered, in breaching's own layout."""
     mean, std = constants(victim)
     model = victim.network()
-    images = (victim.images - mean) / std
+    images = victim.normalise(victim.images)
     gradients = gradient(model, images, victim.labels) if local is None else change(model, images, victim, local)
     config = importlib.import_module("omegaconf").OmegaConf
     metadata = config.create(
@@ -102,24 +102,6 @@ def hyperparameters(victim: victims.Victim, local: victims.Local) -> dict[str, A
         "data_per_step": local.batch,
         "labels": [victim.labels[chosen].sort()[0] for chosen in local.order()],
     }
-
-
-def gradient(model: nn.Module, images: Tensor, labels: Tensor) -> list[Tensor]:
-    """Return the mean gradient of the batch."""
-    loss = nn.functional.cross_entropy(model(images), labels)
-    return list(torch.autograd.grad(loss, list(model.parameters())))
-
-
-def change(model: nn.Module, images: Tensor, victim: victims.Victim, local: victims.Local) -> list[Tensor]:
-    """After − before of local SGD, which breaching's client also shares under the name of gradients."""
-    trained = victim.network()
-    optimiser = torch.optim.SGD(trained.parameters(), lr=local.lr)
-    for chosen in local.order():
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(trained(images[chosen]), victim.labels[chosen]).backward()
-        optimiser.step()
-    pairs = zip(trained.parameters(), model.parameters(), strict=True)
-    return [after.detach() - before.detach() for after, before in pairs]
 
 
 def watch(attacker: Any, recorder: measure.Recorder, *, per_evaluation: int) -> None:

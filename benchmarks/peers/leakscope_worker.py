@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 import leakscope as ls
 import measure
-import networks
 import victim as victims
+from leakscope.catalogue import parse_spec
 
 
 def rebuild(victim: victims.Victim) -> nn.Module:
     """Return leakscope's own network with the victim's weights, which both hold in the same order."""
-    model = ls.models.build(victim.architecture, num_classes=10, normalise=networks.normalisation(victim.architecture))
+    model = ls.models.build(victim.architecture, num_classes=10, normalise=victim.constants)
     # The normalisation constants are leakscope's first layer, not part of the victim's state.
     statistics = [value for name, value in model.named_buffers() if not name.endswith((".mean", ".std"))]
     with torch.no_grad():
@@ -60,11 +60,13 @@ def attack(args: argparse.Namespace) -> None:
     norm = float(torch.stack([g.double().square().sum() for g in update.tensors.values()]).sum().sqrt())
     seen = ls.observe(model, update, scenario=args.scenario, truth=batch)
     recorder = measure.Recorder(every=args.every)
-    options = {} if args.replay is None else {"replay": args.replay}
-    method = ls.get_attack(args.attack, steps=args.steps, **options)
+    name, options = parse_spec(args.attack)
+    if args.replay is not None:
+        options["replay"] = args.replay
+    method = ls.get_attack(name, steps=args.steps, **options)
     if method.effort.evaluations is None:
         raise SystemExit(f"{args.attack} takes no steps that could be watched; name an optimisation attack")
-    made = method.reconstruct(seen, args.seed, watch=watching(recorder))
+    made = method.reconstruct(seen, args.seed, watch=watching(recorder), diagnosing=args.diagnosing == "yes")
     wall, cpu = recorder.elapsed()
     peak = measure.peak_mb()  # before judging, which needs memory of its own
     measure.write(
@@ -91,10 +93,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="One attack of leakscope on one victim.")
     parser.add_argument("victim", type=Path)
     parser.add_argument("result", type=Path)
-    parser.add_argument("--attack", default="inverting-gradients")
+    parser.add_argument("--attack", default="inverting-gradients", help="also with options: agic:schedule=held")
     parser.add_argument("--scenario", default="B", help="what the attacker knows; B gives the labels")
     parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--replay", help="how local steps are compared; the attack decides when absent")
+    parser.add_argument(
+        "--diagnosing",
+        choices=("yes", "no"),
+        default="yes",
+        help="whether an update that is not explained is tried with other descriptions, after the picture is found",
+    )
     victims.add_local(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the starting point")
     parser.add_argument("--every", type=int, default=5, help="steps between snapshots")

@@ -1,6 +1,9 @@
 """One victim as a file: network weights, private images and labels, the same for both sides.
 
-Run as a script it writes victims:  python victim.py --architecture convnet --index 0 --batch 1 out.npz
+Run as a script it writes victims:
+
+    python victim.py --architecture convnet --index 0 --batch 1 out.npz
+    python victim.py --architecture resnet18 --normalised no --split train --indices 4001 4002 out.npz
 """
 
 from __future__ import annotations
@@ -45,13 +48,27 @@ def local_training(args: argparse.Namespace) -> Local | None:
 
 @dataclass(frozen=True)
 class Victim:
-    """`images` [n, 3, 32, 32] in [0, 1]; `parameters` and `buffers` by name, in the network's order."""
+    """`images` [n, 3, 32, 32] in [0, 1]; `parameters` and `buffers` by name, in the network's order.
+
+    `normalised` says whether the pixels are normalised before the network; None is the architecture's own habit.
+    """
 
     architecture: str
     images: Tensor
     labels: Tensor
     parameters: dict[str, Tensor]
     buffers: dict[str, Tensor]
+    normalised: bool | None = None
+
+    @property
+    def constants(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and deviation of the pixels, one per channel."""
+        return networks.normalisation(self.architecture, normalised=self.normalised)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Return what the network takes for these images."""
+        mean, std = (images.new_tensor(values)[None, :, None, None] for values in self.constants)
+        return (images - mean) / std
 
     def network(self) -> nn.Module:
         """Return the plain torch network with these weights, in evaluation mode."""
@@ -61,7 +78,12 @@ class Victim:
 
     def save(self, path: Path) -> None:
         """Write everything to one uncompressed .npz."""
-        meta = {"architecture": self.architecture, "parameters": [*self.parameters], "buffers": [*self.buffers]}
+        meta = {
+            "architecture": self.architecture,
+            "normalised": self.normalised,
+            "parameters": [*self.parameters],
+            "buffers": [*self.buffers],
+        }
         arrays = {f"w:{name}": value.numpy() for name, value in {**self.parameters, **self.buffers}.items()}
         np.savez(
             path,
@@ -87,16 +109,19 @@ def load(path: Path) -> Victim:
             labels=torch.from_numpy(file["labels"]),
             parameters=weights("parameters"),
             buffers=weights("buffers"),
+            normalised=meta.get("normalised"),
         )
 
 
-def make(architecture: str, *, indices: list[int], seed: int) -> Victim:
-    """Return CIFAR-10 test images `indices` behind an untrained network of `seed`."""
+def make(
+    architecture: str, *, indices: list[int], seed: int, split: str = "test", normalised: bool | None = None
+) -> Victim:
+    """Return CIFAR-10 images `indices` behind an untrained network of `seed`."""
     path = data_folder() / "cifar10.npz"
     if not path.is_file():
         raise SystemExit(f"CIFAR-10 not found as {path}; set LEAKSCOPE_DATA to the folder that holds cifar10.npz")
     with np.load(path) as file:
-        pixels, labels = file["x_test"][indices], file["y_test"][indices]
+        pixels, labels = file[f"x_{split}"][indices], file[f"y_{split}"][indices]
     model = networks.build(architecture, seed=seed)
     return Victim(
         architecture=architecture,
@@ -104,6 +129,7 @@ def make(architecture: str, *, indices: list[int], seed: int) -> Victim:
         labels=torch.from_numpy(labels.astype(np.int64)).reshape(-1),
         parameters={name: value.detach() for name, value in model.named_parameters()},
         buffers=dict(model.named_buffers()),
+        normalised=normalised,
     )
 
 
@@ -118,12 +144,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write one victim for the comparison.")
     parser.add_argument("out", type=Path)
     parser.add_argument("--architecture", choices=sorted(networks.ARCHITECTURES), default="convnet")
-    parser.add_argument("--index", type=int, default=0, help="first test image")
+    parser.add_argument("--normalised", choices=("yes", "no"), help="whether pixels are; the network's habit if absent")
+    parser.add_argument("--split", choices=("train", "test"), default="test")
+    parser.add_argument("--index", type=int, default=0, help="first image")
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--indices", type=int, nargs="+", help="the images themselves, in place of first and number")
     parser.add_argument("--seed", type=int, default=0, help="of the network's weights")
     args = parser.parse_args()
-    indices = list(range(args.index, args.index + args.batch))
-    make(args.architecture, indices=indices, seed=args.seed).save(args.out)
+    indices = args.indices or list(range(args.index, args.index + args.batch))
+    normalised = None if args.normalised is None else args.normalised == "yes"
+    made = make(args.architecture, indices=indices, seed=args.seed, split=args.split, normalised=normalised)
+    made.save(args.out)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,21 @@ def test_networks_have_the_published_size(load, architecture, parameters, tensor
     assert (sum(sizes), len(sizes)) == (parameters, tensors)
 
 
+def test_resnet_18_for_small_images_has_its_published_size(load):
+    sizes = [value.numel() for value in load("networks").build("resnet18").parameters()]
+    assert (sum(sizes), len(sizes)) == (11_173_962, 62)
+
+
+def test_normalisation_is_the_papers_unless_said_otherwise(load):
+    networks = load("networks")
+    none = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    assert networks.normalisation("lenet-dlg") == networks.normalisation("convnet", normalised=False) == none
+    usual = networks.normalisation("convnet")
+    assert (
+        usual == networks.normalisation("lenet-dlg", normalised=True) == (networks.CIFAR10_MEAN, networks.CIFAR10_STD)
+    )
+
+
 def test_building_depends_on_the_seed_alone_and_leaves_the_global_state(load):
     networks = load("networks")
     before = torch.get_rng_state()
@@ -32,10 +47,13 @@ def test_a_victim_survives_its_file(load, tmp_path):
         labels=torch.tensor([3, 8]),
         parameters={name: value.detach() for name, value in model.named_parameters()},
         buffers=dict(model.named_buffers()),
+        normalised=False,
     )
     made.save(tmp_path / "v.npz")
     again = victim.load(tmp_path / "v.npz")
     assert [*again.parameters] == [*made.parameters]
+    assert again.normalised is False
+    assert torch.equal(again.normalise(made.images), made.images)
     assert torch.equal(again.labels, made.labels)
     assert torch.equal(again.network()(made.images), model(made.images))
 
