@@ -10,17 +10,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from leakscope.fastgrad import Program, Unsupported, compile_network
+from leakscope.fastgrad import LocalProgram, Unsupported, compile_network
 from leakscope.fastgrad.compile import Mode
 from leakscope.matching.distances import Distance
 from leakscope.matching.distances.distance import Grouped
 from leakscope.matching.problem import Match, PlainRoute
-from leakscope.matching.replays import Replay
+from leakscope.matching.replays import Replay, describe_optimiser, simulate
 from leakscope.matching.trust import START_ERROR, CheckPoint, Referee, harmless_error, later_limit
 from leakscope.networks import norm_layers
 from leakscope.types import Observation
@@ -40,11 +40,28 @@ class Route(Protocol):
         ...
 
 
+class Compiled(Protocol):
+    """Layer rules of a network: of one gradient (`Program`), or of local training (`LocalProgram`)."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters with gradients."""
+        ...
+
+    def gradients(self, inputs: Tensor, targets: Tensor) -> Any:
+        """A first pass, whose `gradients` are what is compared."""
+        ...
+
+    def pullback(self, first: Any, direction: Grouped) -> tuple[Tensor, Tensor | None]:
+        """Pull a direction in them back to inputs and soft targets."""
+        ...
+
+
 @dataclass(frozen=True)
 class StructuredRoute:
     """Layer rules instead of a second-order graph; all groups in one pass."""
 
-    network: Program
+    network: Compiled
     distance: Distance
     mode: Mode = "differences"
 
@@ -73,7 +90,10 @@ class Guard:
     def __init__(self, seen: Observation, replay: Replay, distance: Distance, *, seed: int = 0) -> None:
         self._seen, self._replay = seen, replay
         self._plain = PlainRoute(seen, replay, distance)
-        self._referee = Referee(self._plain, _mixes_examples(seen.model), seed)
+        self._local = replay.local(seen)
+        # Later steps depend on the examples of earlier ones.
+        whole = self._local is not None or _mixes_examples(seen.model)
+        self._referee = Referee(self._plain, whole, seed)
         self.route: Route = self._plain
         self._reason = ""
         self._given_up: list[str] = []
@@ -90,11 +110,12 @@ class Guard:
     @property
     def note(self) -> str:
         """The route, why it was taken, and how well it was found to agree."""
+        told = self._given_up if self._local is None else ["local steps are simulated", *self._given_up]
         if not isinstance(self.route, StructuredRoute):
-            return "; ".join([f"plain double backward: {self._reason}", *self._given_up])
+            return "; ".join([f"plain double backward: {self._reason}", *told])
         checks = f"within {max(self._errors):.0e} of double backward in {_count(len(self._errors))}"
         ties = ["ties between equal pixels were broken by noise for it"] if self._ties else []
-        return "; ".join([f"structured, {self.route.mode}: {checks}", *ties, *self._given_up])
+        return "; ".join([f"structured, {self.route.mode}: {checks}", *ties, *told])
 
     def choose(self, place: CheckPoint, groups: Sequence[int], *, modes: Sequence[Mode] = MODES) -> None:
         """Take the fastest route that agrees with double backward at `place`."""
@@ -151,17 +172,23 @@ class Guard:
 
     def _refuse(self) -> str:
         """Why no layer rules can be used, before anything is compiled; empty where they may."""
-        return "local steps are simulated" if self._replay.local(self._seen) is not None else ""
+        extra = "" if self._local is None else describe_optimiser(self._local)
+        return f"local training with {extra} has no rules" if extra else ""
 
-    def _compile(self, place: CheckPoint, mode: Mode) -> Program:
+    def _compile(self, place: CheckPoint, mode: Mode) -> Compiled:
         # Compiling runs the network, which in training mode would move its running statistics.
         live = any(module.training for module in self._seen.model.modules())
         model = copy.deepcopy(self._seen.model) if live else self._seen.model
-        network = compile_network(model, loss=self._seen.loss, example=place.images[0], mode=mode)
+        simulation = simulate(self._replay, self._seen, place.images.shape[1])
+        # What one pass works on: the examples of one step.
+        example = place.images[0] if simulation is None else place.images[0, list(simulation.order[0])]
+        network = compile_network(model, loss=self._seen.loss, example=example, mode=mode)
         outside = [name for name in place.target if name not in network.names]
         if outside:
             raise Unsupported(f"no layer uses parameter {outside[0]}")
-        return network
+        if simulation is None:
+            return network
+        return LocalProgram(network, simulation.order, simulation.rates, simulation.factor)
 
     def stay_plain(self, reason: str) -> None:
         """Take the plain route."""
