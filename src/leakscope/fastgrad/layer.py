@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 
@@ -69,7 +69,7 @@ class CompiledLayer:
         """The weights in the form the rules multiply with."""
         return None
 
-    def at(self, offset: Mapping[str, Tensor]) -> Self:
+    def at(self, offset: Mapping[str, Tensor]) -> CompiledLayer:
         """The layer with its named parameters moved, each group by its own `offset` [G, …]."""
         return self
 

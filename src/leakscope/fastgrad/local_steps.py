@@ -77,12 +77,12 @@ class LocalProgram:
         return Trajectory(_scale(offset, self.factor), inputs, targets, steps)
 
     @torch.no_grad()
-    def pullback(self, trained: Trajectory, direction: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    def pullback(self, first: Trajectory, direction: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
         """Derivatives of Σ_G ⟨direction_G, gradients_G⟩ in the inputs and in soft targets."""
-        to_inputs = torch.zeros_like(trained.inputs)
-        to_targets = torch.zeros_like(trained.targets) if trained.targets.is_floating_point() else None
+        to_inputs = torch.zeros_like(first.inputs)
+        to_targets = torch.zeros_like(first.targets) if first.targets.is_floating_point() else None
         adjoint = _scale(direction, self.factor)
-        for step in reversed(trained.steps):
+        for step in reversed(first.steps):
             found = step.network.derive(step.first, _scale(adjoint, -step.rate))
             # An example that several steps use is one variable: their parts add up.
             to_inputs.index_add_(1, step.places, found.inputs)

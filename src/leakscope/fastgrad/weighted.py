@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Self
 
 from torch import Tensor
 
@@ -34,7 +33,7 @@ class WeightedLayer(CompiledLayer):
         """The weights in the form `apply` multiplies with; those of a moved layer are not kept from pass to pass."""
         return self._prepared or self.prepare(self.folded.fold().without_group_axis())
 
-    def at(self, offset: Mapping[str, Tensor]) -> Self:
+    def at(self, offset: Mapping[str, Tensor]) -> CompiledLayer:
         """The layer around moved parameters; memory to work in is shared."""
         if not any(name in offset for name in self.folded.names):
             return self
