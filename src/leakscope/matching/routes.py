@@ -8,7 +8,7 @@ disagree the next of differences, exact tangents and plain double backward takes
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from leakscope.fastgrad import LocalProgram, Unsupported, compile_network
 from leakscope.fastgrad.compile import Mode
 from leakscope.matching.distances import Distance
 from leakscope.matching.distances.distance import Grouped
-from leakscope.matching.problem import Match, PlainRoute
+from leakscope.matching.problem import Match, PlainRoute, groups_at_once
 from leakscope.matching.replays import Replay, describe_optimiser, simulate
 from leakscope.matching.trust import START_ERROR, CheckPoint, Referee, harmless_error, later_limit
 from leakscope.networks import norm_layers
@@ -59,24 +59,42 @@ class Compiled(Protocol):
 
 @dataclass(frozen=True)
 class StructuredRoute:
-    """Layer rules instead of a second-order graph; all groups in one pass."""
+    """Layer rules instead of a second-order graph; all groups in one pass, or so many at a time as are `together`."""
 
     network: Compiled
     distance: Distance
     mode: Mode = "differences"
+    together: int | None = None
 
     def __call__(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Match:
-        """Evaluate all groups together; a network with unknown tensors takes the plain route."""
+        """Evaluate all groups; a network with unknown tensors takes the plain route."""
+        rows = [self._match(*each) for each in self._turns(images, targets, target)]
+        if len(rows) == 1:
+            return rows[0]
+        by_target = [row.targets for row in rows if row.targets is not None]
+        parts = (torch.cat([row.distance for row in rows]), torch.cat([row.images for row in rows]))
+        return Match(*parts, torch.cat(by_target) if by_target else None)
+
+    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
+        """The same without the pullback."""
+        with torch.no_grad():
+            turns = self._turns(images, targets, target)
+            return torch.cat(
+                [self.distance.value(self.network.gradients(x, y).gradients, goal) for x, y, goal in turns]
+            )
+
+    def _match(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:
         with torch.no_grad():
             first = self.network.gradients(images, targets)
             value, direction = self.distance.value_and_cotangent(first.gradients, target)
             pulled = self.network.pullback(first, direction)
         return Match(value, *pulled)
 
-    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
-        """One pass for all groups, without the pullback."""
-        with torch.no_grad():
-            return self.distance.value(self.network.gradients(images, targets).gradients, target)
+    def _turns(self, images: Tensor, targets: Tensor, target: Grouped) -> Iterator[tuple[Tensor, Tensor, Grouped]]:
+        size = self.together or len(images)
+        for start in range(0, len(images), size):
+            turn = slice(start, start + size)
+            yield images[turn], targets[turn], {name: value[turn] for name, value in target.items()}
 
 
 class Guard:
@@ -121,13 +139,16 @@ class Guard:
         """Take the fastest route that agrees with double backward at `place`."""
         self._errors, self._ties = [], False
         self.route, self._reason = self._plain, self._refuse()
+        # Steps are kept until they are gone through backwards; of one gradient the engine has seen to the room.
+        count = place.images.shape[1]
+        together = None if self._local is None else groups_at_once(self._seen, count, self._replay)
         for mode in () if self._reason else modes:
             try:
                 network = self._compile(place, mode)
             except Unsupported as reason:
                 self._reason = str(reason)
                 return
-            self.route = StructuredRoute(network, self._plain.distance, mode)
+            self.route = StructuredRoute(network, self._plain.distance, mode, together)
             if self.check(place, groups, starts=True):
                 return
             self.route, self._reason = self._plain, "the structured route disagreed with it"

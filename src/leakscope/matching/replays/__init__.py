@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from leakscope.matching.replays.replay import AsKnown, LocalSteps, OneGradient, Replay, predict, scale_known, simulate
+from leakscope.matching.replays.replay import (
+    AsKnown,
+    LocalSteps,
+    OneGradient,
+    Replay,
+    count_local_steps,
+    predict,
+    scale_known,
+    simulate,
+)
 from leakscope.matching.replays.simulation import Simulation, describe_optimiser
 
 __all__ = [
@@ -11,6 +20,7 @@ __all__ = [
     "OneGradient",
     "Replay",
     "Simulation",
+    "count_local_steps",
     "describe_optimiser",
     "predict",
     "scale_known",
