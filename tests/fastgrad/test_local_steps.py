@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from leakscope.fastgrad import LocalProgram, compile_network
+from leakscope.fastgrad import LocalProgram, compile_network, second_pass
 from leakscope.rng import generator, normal_like
 
 MODES = ["differences", "tangents"]
@@ -183,8 +183,25 @@ def test_same_inputs_same_bytes_and_nothing_of_the_model_moves(bench, mode):
     assert all(torch.equal(value, results[1][0][name]) for name, value in results[0][0].items())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(torch.equal(value, kept[name]) for name, value in direction.items())
-    if mode == "tangents":
-        assert torch.equal(local.pullback(trained, direction)[0], results[1][1])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_trajectory_may_be_gone_through_backwards_twice(bench, mode):
+    _, local, inputs, targets, direction = plain_steps(bench, "convnet", mode)
+    trained = local.gradients(inputs, targets)
+    once = local.pullback(trained, direction)[0]
+    local.pullback(local.gradients(inputs.flip(1), targets), direction)
+    assert bench.error(local.pullback(trained, direction)[0], once) < LIMITS[mode]
+
+
+def test_every_step_keeps_the_difference_that_suits_it(bench, monkeypatch):
+    # One for all of them would be fitted anew in every step, which doubles the time.
+    _, local, inputs, targets, direction = plain_steps(bench, "lenet", "differences", dtype=torch.float32)
+    local.pullback(local.gradients(inputs, targets), direction)
+    passes, run = [], second_pass._run_moved
+    monkeypatch.setattr(second_pass, "_run_moved", lambda *args, **named: passes.append(1) or run(*args, **named))
+    local.pullback(local.gradients(inputs, targets), direction)
+    assert len(passes) == len(local.order)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -12,12 +12,13 @@ are those that the steps before have left. The first step needs the left one onl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from leakscope.fastgrad.program import FirstPass, Program
+from leakscope.fastgrad.program import FirstPass, Program, SecondPass
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,19 @@ class LocalProgram:
         """The parameters that move."""
         return self.network.names
 
+    @cached_property
+    def _second_passes(self) -> tuple[SecondPass, ...]:
+        """One for each step: how long a difference suits it varies from step to step, and hardly during an attack."""
+        return tuple(self.network.second.fresh() for _ in self.order)
+
     @torch.no_grad()
     def gradients(self, inputs: Tensor, targets: Tensor) -> Trajectory:
         """Train every group on its own inputs [G, n, …]; groups share W_0 and nothing else."""
         offset: dict[str, Tensor] = {}
         steps: list[Step] = []
-        for chosen, rate in zip(self.order, self.rates, strict=True):
+        for chosen, rate, second in zip(self.order, self.rates, self._second_passes, strict=True):
             places = torch.tensor(chosen, device=inputs.device)
-            network = self.network.at(offset)
+            network = replace(self.network.at(offset), second=second)
             # Nothing comes before the first step that its gradient could bear on.
             first = network.gradients(inputs[:, places], targets[:, places], curved=bool(steps))
             offset = _add(offset, first.gradients, -rate)

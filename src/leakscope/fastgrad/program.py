@@ -70,6 +70,10 @@ class SecondPass(Protocol):
         """Return the derivative along `direction`."""
         ...
 
+    def fresh(self) -> SecondPass:
+        """Return one of the same kind that has learned nothing from earlier passes."""
+        ...
+
 
 @dataclass(frozen=True)
 class Program:

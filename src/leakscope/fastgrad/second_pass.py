@@ -49,6 +49,10 @@ class Tangents:
             memo.change = memo.tangent = memo.weights = None
         return Derivative(to_inputs, moved, gradients)
 
+    def fresh(self) -> Tangents:
+        """Itself: it learns nothing."""
+        return self
+
 
 class Differences:
     """Run the first pass again with weights moved by a small step, patterns unmoved."""
@@ -74,6 +78,10 @@ class Differences:
             _divide(moved.logits - first.logits, sizes),
             _take_changes(program, first, direction),
         )
+
+    def fresh(self) -> Differences:
+        """Return one whose step is not yet fitted."""
+        return Differences()
 
 
 class StepSize:
