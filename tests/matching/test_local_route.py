@@ -190,6 +190,10 @@ def test_every_simulated_step_takes_its_room_in_lockstep(monkeypatch):
     monkeypatch.setattr(problem, "LOCKSTEP_BYTES", 4 * problem.bytes_per_group(seen[0], 1, OneGradient()))
     assert lockstep_chunks(seen, [1] * 4, 1, replay=OneGradient()) == [[0, 1, 2, 3]]
     assert lockstep_chunks(seen, [1] * 4, 1, replay=LocalSteps()) == [[0], [1], [2], [3]]
+    fewer = seen_of(dense(), batch_of([1]), local=LocalTraining(lr=0.5, steps=19))
+    sizes = [problem.bytes_per_group(one, 1, LocalSteps()) for one in (seen[0], fewer)]
+    # Weights and gradients of one step, and the activations of its example.
+    assert sizes[0] - sizes[1] == 8 * (2 * problem.count_parameters(fewer) + 600 * 36)
 
 
 def test_an_attack_finds_its_picture_through_local_steps():
