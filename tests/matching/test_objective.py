@@ -57,10 +57,12 @@ def test_plain_gradients_are_those_of_finite_differences():
 @pytest.mark.parametrize(
     ("model", "extra", "reason"),
     [
-        (dense(), {"local": LocalTraining(lr=0.1, steps=2)}, "local steps are simulated"),
+        (dense(), {"local": LocalTraining(lr=0.1, steps=2, momentum=0.9)}, "local training with momentum has no rules"),
+        (dense(), {"local": LocalTraining(lr=0.1, steps=2, weight_decay=0.1)}, "with weight decay has no rules"),
+        (dense(), {"local": LocalTraining(lr=0.1, steps=2, optimiser="adam")}, "with adam has no rules"),
         (nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.LayerNorm(8), nn.Linear(8, 4)).double(), {}, "plain double"),
     ],
-    ids=["local steps", "unknown layer"],
+    ids=["momentum", "weight decay", "adam", "unknown layer"],
 )
 def test_what_cannot_be_taken_apart_goes_the_plain_way_with_a_reason(model, extra, reason):
     seen, where = setting(model, [1, 3], **extra)

@@ -10,11 +10,12 @@ from leakscope.client.gradient import example_gradients
 from leakscope.client.sharing import check_targets, client_generator, digest, harden, run_client, share
 from leakscope.client.step import ClientRun, ClientStep
 from leakscope.steps.gradient import replay_gradient, second_derivative, trainable
-from leakscope.steps.local import measure_step_bytes, replay_local, train
+from leakscope.steps.local import check_order, measure_step_bytes, replay_local, train
 
 __all__ = [
     "ClientRun",
     "ClientStep",
+    "check_order",
     "check_targets",
     "client_generator",
     "digest",

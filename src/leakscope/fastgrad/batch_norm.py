@@ -9,6 +9,7 @@ the derivatives are short: x̂ moves by P(ẋ), σ by mean(x̂ẋ), and
     backward  x̄ = P(γȳ),  γ̄ = Σ ȳx̂,  β̄ = Σ ȳ
     push      ẏ = γP(ẋ) + γ̇x̂ + β̇
     pull      d/dε x̄ = P(γȳ̇ + γ̇ȳ) − [σ̇·P(γȳ) + P(ẋ)·mean(x̂γȳ) + x̂·mean(P(ẋ)γȳ)] / σ
+              d/dε γ̄ = Σ ȳ̇x̂ + ȳP(ẋ),  d/dε β̄ = Σ ȳ̇
 
 Statistics are linear in nothing, so nothing is folded here, and a second pass of "differences" computes them again.
 """
@@ -21,8 +22,10 @@ from itertools import repeat
 import torch
 from torch import Tensor, nn
 
-from leakscope.fastgrad.layer import CompiledLayer, Layout, Memo, WeightedLayer, require
-from leakscope.fastgrad.weights import FoldedWeights, LayerParameter, Weights, read_parameter
+from leakscope.fastgrad.layer import CompiledLayer, Layout, Memo, require, sum_positions
+from leakscope.fastgrad.parameters import LayerParameter, read_parameter
+from leakscope.fastgrad.weighted import WeightedLayer
+from leakscope.fastgrad.weights import FoldedWeights, Weights
 
 
 @dataclass(frozen=True)
@@ -65,15 +68,17 @@ class BatchNorm(WeightedLayer):
         return join(rows, like=inputs[0])
 
     def backward(self, memo: Memo, grad: Tensor) -> tuple[Tensor, ...]:
-        """Return P(γȳ); in the first pass also record γ̄ and β̄."""
+        """Return P(γȳ); where they are wanted also record γ̄ and β̄."""
         found = [
             torch.ops.aten.native_batch_norm_backward(
-                g, one.x, gamma, None, None, one.mean, one.scale, True, self.eps, [True, memo.first, memo.first]
+                g, one.x, gamma, None, None, one.mean, one.scale, True, self.eps, [True, memo.records, memo.records]
             )
             for g, one, (gamma, _) in zip(split(grad, memo.groups), require(memo.passes), _weights(memo), strict=False)
         ]
-        if memo.first:
-            memo.gradient = Weights(torch.stack([row[1] for row in found]), torch.stack([row[2] for row in found]))
+        if memo.records:
+            memo.gradient = Weights(
+                torch.stack([row[1] for row in found]), torch.stack([row[2] for row in found]), False
+            )
             memo.upstream = grad if memo.keep else None
             memo.passes = memo.passes if memo.keep else None
         return (join([row[0] for row in found], like=grad),)
@@ -102,6 +107,7 @@ class BatchNorm(WeightedLayer):
     def pull(self, memo: Memo, change: Tensor) -> tuple[Tensor, ...]:
         """Return P(γȳ̇ + γ̇ȳ) plus what the motion of the statistics adds."""
         rows: list[Tensor] = []
+        changes: list[Tensor] = []
         moved = repeat(None) if memo.tangent is None else split(memo.tangent, memo.groups)
         for one, x, upstream, grad, (gamma, _), (scaled, _) in zip(
             require(memo.passes),
@@ -118,6 +124,9 @@ class BatchNorm(WeightedLayer):
             if x is not None:
                 result = result - _move_statistics(one, x, upstream * factor, normalised)
             rows.append(result)
+            changes.append(_move_gradients(one, x, upstream, grad) if memo.curved else grad[:0])
+        if memo.curved:
+            memo.gradient_change = Weights(*torch.stack(changes, dim=1), shared=False)
         return (join(rows, like=change),)
 
 
@@ -127,6 +136,13 @@ def _move_statistics(one: GroupPass, x: Tensor, values: Tensor, normalised: Tens
     moved = one.project(values, normalised) * mean_positions(normalised * x)
     moved = moved + turned * mean_positions(normalised * values) + normalised * mean_positions(turned * values)
     return moved * along_channels(one.scale, moved)
+
+
+def _move_gradients(one: GroupPass, x: Tensor | None, upstream: Tensor, grad: Tensor) -> Tensor:
+    """The changes of γ̄ and β̄ [2, C], when the input moves along `x` and `upstream` along `grad`."""
+    normalised = one.normalised
+    scaled = grad * normalised if x is None else grad * normalised + upstream * one.project(x, normalised)
+    return torch.stack([sum_positions(values, 1)[0] for values in (scaled, grad)])
 
 
 def _weights(memo: Memo) -> list[tuple[Tensor, Tensor]]:

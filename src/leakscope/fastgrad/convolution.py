@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from leakscope.fastgrad.layer import CompiledLayer, WeightedLayer, require, split_groups
+from leakscope.fastgrad.layer import CompiledLayer, require, split_groups
 from leakscope.fastgrad.linear import read_weights
 from leakscope.fastgrad.trace import Trace, Unsupported, as_pair, find_source
+from leakscope.fastgrad.weighted import WeightedLayer
 from leakscope.fastgrad.weights import FoldedWeights, Weights
 from leakscope.fastgrad.winograd import SIDE, Winograd, pays_off
 
@@ -58,7 +59,7 @@ class Convolution(WeightedLayer):
 
     def correlate(self, grad: Tensor, x: Tensor, *, groups: int) -> Tensor:
         """Return the gradient in the weight, one for each group."""
-        weight = self.folded.weight.value
+        weight = self.folded.weight.one
         if groups == 1:
             return self._to_weight(grad, x, weight, self.options).unsqueeze(0)
         if self._small:

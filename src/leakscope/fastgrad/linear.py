@@ -7,9 +7,11 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from leakscope.fastgrad.batch_norm import compile_batch_statistics, uses_batch_statistics
-from leakscope.fastgrad.layer import CompiledLayer, WeightedLayer, require, split_groups, sum_positions
+from leakscope.fastgrad.layer import CompiledLayer, require, split_groups, sum_positions
+from leakscope.fastgrad.parameters import LayerParameter, read_norm, read_parameter
 from leakscope.fastgrad.trace import Trace, Unsupported, find_source
-from leakscope.fastgrad.weights import FoldedWeights, LayerParameter, Weights, read_norm, read_parameter
+from leakscope.fastgrad.weighted import WeightedLayer
+from leakscope.fastgrad.weights import FoldedWeights, Weights
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 

@@ -5,13 +5,14 @@ Gradient matching minimises D(g(x)) with g(x) = ∇_W L(x; W). With v = ∂D/∂
     ∇ₓ D = ∇ₓ ⟨v, ∇_W L⟩ = d/dε ∇ₓ L(x; W + εv) at ε = 0,
 
 so no second-order graph is needed: one pass forward and backward for g, a second for the
-derivative along v.
+derivative along v. Where the weights themselves were moved by such gradients (`local_steps`), the second
+also gives how the gradients change along v: a product with the Hessian.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -45,14 +46,32 @@ class FirstPass:
     input_gradient: Tensor = field(repr=False)
     memos: list[Memo] = field(repr=False)
 
+    @property
+    def curved(self) -> bool:
+        """Whether the change of the gradients can be asked for."""
+        return self.memos[0].curved
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """d/dε at W + ε·direction: of the input gradient, of the logits, and of the gradients of a curved pass."""
+
+    inputs: Tensor
+    logits: Tensor
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+
 
 class SecondPass(Protocol):
     """A way to the derivative along a direction in weight space."""
 
     keeps_activations: bool
 
-    def run(self, program: Program, first: FirstPass, direction: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the derivatives of the input gradient and of the logits along `direction`."""
+    def run(self, program: Program, first: FirstPass, direction: Mapping[str, Tensor]) -> Derivative:
+        """Return the derivative along `direction`."""
+        ...
+
+    def fresh(self) -> SecondPass:
+        """Return one of the same kind that has learned nothing from earlier passes."""
         ...
 
 
@@ -77,21 +96,29 @@ class Program:
         """The logits [n, K] of inputs [n, *input_shape]."""
         return self.run_forward(self._start_memos(groups=1, keep=False), inputs)
 
+    def at(self, offset: Mapping[str, Tensor]) -> Program:
+        """The same network with parameters moved by `offset`, name → [G, *shape]; a missing name stays."""
+        moved = (replace(each, layer=each.layer.at(offset)) for each in self.instructions)
+        return replace(self, instructions=tuple(moved))
+
     @torch.no_grad()
-    def gradients(self, inputs: Tensor, targets: Tensor) -> FirstPass:
+    def gradients(self, inputs: Tensor, targets: Tensor, *, curved: bool = False) -> FirstPass:
         """Gradients of the mean loss of each group.
 
         Args:
             inputs: [G, n, *input_shape]; G groups share the network and nothing else.
             targets: [G, n] class indices or [G, n, K] probabilities.
+            curved: whether `derive` shall find how they change; takes memory as large as they are.
         """
-        memos = self._start_memos(groups=len(inputs), keep=self.second.keeps_activations)
+        memos = self._start_memos(groups=len(inputs), keep=self.second.keeps_activations, curved=curved)
         logits = self.run_forward(memos, inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
         residual = self.loss.find_residual(logits, targets)
         input_gradient = self.run_backward(memos, residual.flatten(0, 1)).view(inputs.shape)
         found: dict[str, Tensor] = {}
         for instruction, memo in zip(self.instructions, memos, strict=True):
             found |= instruction.layer.take_gradients(memo)
+            # Weights moved for this pass alone need not outlive it.
+            memo.weights = None
         gradients = {name: found[name] for name in self.names}
         return FirstPass(gradients, inputs, logits, targets, residual, input_gradient, memos)
 
@@ -103,13 +130,21 @@ class Program:
             first: what `gradients` returned.
             direction: name → [G, *shape]; a missing name stands for zero.
         """
+        found = self.derive(first, direction)
+        return found.inputs, self.pull_to_targets(first, found)
+
+    @torch.no_grad()
+    def derive(self, first: FirstPass, direction: Mapping[str, Tensor]) -> Derivative:
+        """The derivative of a first pass along `direction`; of its gradients too, where it was a curved one."""
         if any(name in direction for name in self.names):
-            to_inputs, moved = self.second.run(self, first, direction)
-        else:
-            to_inputs, moved = torch.zeros_like(first.inputs), torch.zeros_like(first.logits)
+            return self.second.run(self, first, direction)
+        return Derivative(torch.zeros_like(first.inputs), torch.zeros_like(first.logits))
+
+    def pull_to_targets(self, first: FirstPass, found: Derivative) -> Tensor | None:
+        """The derivative in soft targets; None where they are classes."""
         if not first.targets.is_floating_point():
-            return to_inputs, None
-        return to_inputs, self.loss.pull_to_targets(first.logits, first.targets, change=moved)
+            return None
+        return self.loss.pull_to_targets(first.logits, first.targets, change=found.logits)
 
     def run_forward(self, memos: list[Memo], inputs: Tensor) -> Tensor:
         """Logits of inputs [N, …]."""
@@ -147,8 +182,9 @@ class Program:
         last.pop(self.result, None)
         return tuple(tuple(v for v, at in last.items() if at == place) for place in range(len(self.instructions)))
 
-    def _start_memos(self, *, groups: int, keep: bool) -> list[Memo]:
-        return [Memo(groups, keep=keep, weights=instruction.layer.prepared) for instruction in self.instructions]
+    def _start_memos(self, *, groups: int, keep: bool, curved: bool = False) -> list[Memo]:
+        layers = (instruction.layer for instruction in self.instructions)
+        return [Memo(groups, keep=keep, curved=curved, weights=layer.prepared) for layer in layers]
 
     def _walk_back(self, memos: list[Memo], grad: Tensor, *, rule: BackwardRule) -> Tensor:
         grads = {self.result: grad}

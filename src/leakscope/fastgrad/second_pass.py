@@ -16,11 +16,14 @@ window.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from leakscope.fastgrad.program import FirstPass, Program
+from leakscope.fastgrad.layer import Memo
+from leakscope.fastgrad.program import Derivative, FirstPass, Program
+from leakscope.fastgrad.weights import Weights
 
 # In units of √(machine epsilon): where the error of a quotient was smallest, measured; and
 # by which factor a result may miss that before the step is corrected.
@@ -33,16 +36,22 @@ class Tangents:
 
     keeps_activations = True
 
-    def run(self, program: Program, first: FirstPass, direction: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the derivatives of the input gradient and of the logits along `direction`."""
+    def run(self, program: Program, first: FirstPass, direction: Mapping[str, Tensor]) -> Derivative:
+        """Return the derivative along `direction`."""
         for instruction, memo in zip(program.instructions, first.memos, strict=True):
+            memo.weights = instruction.layer.prepared
             memo.change = instruction.layer.change_weights(direction, memo.groups)
         moved = program.push(first.memos).view(first.logits.shape)
         change = program.loss.push_residual(first.logits, first.targets, change=moved)
         to_inputs = program.pull(first.memos, change.flatten(0, 1)).view(first.inputs.shape)
+        gradients = _take_changes(program, first, direction)
         for memo in first.memos:
-            memo.change = memo.tangent = None
-        return to_inputs, moved
+            memo.change = memo.tangent = memo.weights = None
+        return Derivative(to_inputs, moved, gradients)
+
+    def fresh(self) -> Tangents:
+        """Itself: it learns nothing."""
+        return self
 
 
 class Differences:
@@ -53,15 +62,26 @@ class Differences:
     def __init__(self) -> None:
         self._step = StepSize()
 
-    def run(self, program: Program, first: FirstPass, direction: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the quotients of the input gradient and of the logits along `direction`."""
+    def run(self, program: Program, first: FirstPass, direction: Mapping[str, Tensor]) -> Derivative:
+        """Return the quotients along `direction`."""
         movement = measure_movement(program, direction)
         sizes = self._step.choose(movement)
-        to_inputs, logits = _run_moved(program, first, direction, sizes=sizes)
-        if not self._step.suits(first.input_gradient, to_inputs):
+        moved = _run_moved(program, first, direction, sizes=sizes)
+        if not self._step.suits(first.input_gradient, moved.inputs):
             sizes = self._step.choose(movement)
-            to_inputs, logits = _run_moved(program, first, direction, sizes=sizes)
-        return _divide(to_inputs - first.input_gradient, sizes), _divide(logits - first.logits, sizes)
+            moved = _run_moved(program, first, direction, sizes=sizes)
+        if first.curved:
+            for memo, second in zip(first.memos, moved.memos, strict=True):
+                memo.gradient_change = _quotient(second.gradient, memo.gradient, sizes)
+        return Derivative(
+            _divide(moved.inputs - first.input_gradient, sizes),
+            _divide(moved.logits - first.logits, sizes),
+            _take_changes(program, first, direction),
+        )
+
+    def fresh(self) -> Differences:
+        """Return one whose step is not yet fitted."""
+        return Differences()
 
 
 class StepSize:
@@ -101,10 +121,17 @@ def measure_movement(program: Program, direction: Mapping[str, Tensor]) -> Tenso
     return torch.stack(squares).sum(0).sqrt().unsqueeze(1)
 
 
-def _run_moved(
-    program: Program, first: FirstPass, direction: Mapping[str, Tensor], *, sizes: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Input gradient and logits with the weights moved by `sizes` along `direction`."""
+@dataclass(frozen=True)
+class MovedPass:
+    """Input gradient and logits at moved weights, and the memos with the gradients of a curved pass."""
+
+    inputs: Tensor
+    logits: Tensor
+    memos: list[Memo]
+
+
+def _run_moved(program: Program, first: FirstPass, direction: Mapping[str, Tensor], *, sizes: Tensor) -> MovedPass:
+    """The network with the weights moved by `sizes` along `direction`."""
     memos = [
         memo.again(instruction.layer.move_weights(direction, sizes))
         for instruction, memo in zip(program.instructions, first.memos, strict=True)
@@ -112,7 +139,23 @@ def _run_moved(
     logits = program.run_forward(memos, first.inputs.flatten(0, 1)).view(first.logits.shape)
     change = program.loss.push_residual(first.logits, first.targets, change=logits - first.logits)
     to_inputs = program.run_backward(memos, (first.residual + change).flatten(0, 1))
-    return to_inputs.view(first.inputs.shape), logits
+    return MovedPass(to_inputs.view(first.inputs.shape), logits, memos)
+
+
+def _take_changes(program: Program, first: FirstPass, direction: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """How the gradients of a curved pass change along `direction`; nothing of any other."""
+    found: dict[str, Tensor] = {}
+    for instruction, memo in zip(program.instructions, first.memos, strict=True):
+        found |= instruction.layer.take_changes(memo, direction) if first.curved else {}
+    return found
+
+
+def _quotient(after: Weights | None, before: Weights | None, sizes: Tensor) -> Weights | None:
+    if after is None or before is None:
+        return None
+    pairs = ((after.weight, before.weight), (after.bias, before.bias))
+    parts = [None if left is None or right is None else _divide(left - right, sizes) for left, right in pairs]
+    return Weights(parts[0], parts[1], shared=False)
 
 
 def _divide(difference: Tensor, sizes: Tensor) -> Tensor:

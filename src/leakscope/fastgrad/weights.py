@@ -6,6 +6,8 @@ W' = sW, b' = s(b − μ) + β with s = γ/σ. Its own gradients need no activat
     W̄ = s·W̄'    b̄ = s·b̄'    β̄ = b̄'    γ̄ = (⟨W, W̄'⟩ + (b − μ)·b̄')/σ     (per output channel)
 
 so the network that runs holds no batch norm, and every shared gradient is still there.
+
+After a local step every group has parameters of its own: `at` gives the same rules around them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from leakscope.fastgrad.parameters import EvaluationNorm, LayerParameter, find
 
 
 @dataclass(slots=True)
@@ -31,34 +35,6 @@ class Weights:
         if self.weight is None or len(self.weight) > 1:
             return self
         return Weights(self.weight[0], None if self.bias is None else self.bias[0])
-
-
-@dataclass(frozen=True)
-class LayerParameter:
-    """A constant, and the name under which its gradient is shared (None: it is not)."""
-
-    value: Tensor
-    name: str | None = None
-
-    @cached_property
-    def size(self) -> Tensor:
-        """Euclidean norm."""
-        return torch.linalg.vector_norm(self.value)
-
-
-@dataclass(frozen=True)
-class EvaluationNorm:
-    """Evaluation-mode batch norm: (x − mean)/sigma·gamma + beta."""
-
-    mean: Tensor
-    sigma: Tensor
-    gamma: LayerParameter
-    beta: LayerParameter
-
-    @cached_property
-    def scale(self) -> Tensor:
-        """s = γ/σ."""
-        return self.gamma.value / self.sigma
 
 
 @dataclass(frozen=True)
@@ -97,15 +73,28 @@ class FoldedWeights:
         """Whether some shared gradient is made from W̄'."""
         return self.weight.name is not None or (self.norm is not None and self.norm.gamma.name is not None)
 
-    def fold(self) -> Weights:
-        """W' and b'."""
-        weight = self.weight.value
-        if self.norm is not None:
-            weight = weight * _as_rows(self.norm.scale, weight)
-        return Weights(weight, self._fold_bias())
+    def at(self, offset: Mapping[str, Tensor]) -> FoldedWeights:
+        """The same layer with its named parameters moved, each group by its own `offset` [G, …]."""
+        bias, norm = self.bias, self.norm
+        return FoldedWeights(
+            self.weight.at(offset),
+            None if bias is None else bias.at(offset),
+            None if norm is None else norm.at(offset),
+        )
 
-    def split(self, gradient: Weights) -> dict[str, Tensor]:
-        """Gradients [G, …] of the named parameters from those of W' and b' (consumes them)."""
+    def fold(self) -> Weights:
+        """W' and b'; with an axis of groups where a parameter has one."""
+        weight, bias = self.weight.value, self._fold_bias()
+        if self.norm is not None:
+            weight = weight * self._as_rows(self.norm.scale)
+        groups = next((len(part.value) for part in self.parts if part.grouped), None)
+        if groups is None:
+            return Weights(weight, bias)
+        weight = weight.expand(groups, *self.weight.one.shape)
+        return Weights(weight, None if bias is None else bias.expand(groups, bias.shape[-1]), shared=False)
+
+    def split(self, gradient: Weights, *, keep: bool = False) -> dict[str, Tensor]:
+        """Gradients [G, …] of the named parameters from those of W' and b', which it consumes unless told to `keep`."""
         weight, bias = gradient.weight, gradient.bias
         found: list[tuple[LayerParameter | None, Tensor | None]] = []
         if self.norm is not None:
@@ -113,11 +102,37 @@ class FoldedWeights:
                 inner = (weight * self.weight.value).reshape(*bias.shape, -1).sum(2)
                 found.append((self.norm.gamma, (inner + self.centre * bias) / self.norm.sigma))
             found.append((self.norm.beta, bias))
-            weight = None if weight is None else weight.mul_(_as_rows(self.norm.scale, self.weight.value))
+            rows = self._as_rows(self.norm.scale)
+            weight = None if weight is None else weight * rows if keep else weight.mul_(rows)
             bias = None if bias is None else bias * self.norm.scale
         found += [(self.weight, weight), (self.bias, bias)]
         named = ((part.name, value) for part, value in found if part is not None and value is not None)
         return {name: value for name, value in named if name is not None}
+
+    def split_change(self, gradient: Weights, change: Weights, direction: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """How `split(gradient)` moves when the parameters move along `direction`, and W̄', b̄' along `change`.
+
+        The product rule: with a norm, W̄ = s·W̄' moves by ṡ·W̄' as well, γ̄ by (⟨Ẇ, W̄'⟩ + ḃ·b̄')/σ.
+        """
+        found = self.split(change)
+        if self.norm is None:
+            return found
+        gamma, along = find(direction, self.norm.gamma), find(direction, self.weight)
+        shift = find(direction, self.bias)
+        weight, bias = gradient.weight, gradient.bias
+        more: list[tuple[LayerParameter | None, Tensor]] = []
+        if gamma is not None and weight is not None:
+            more.append((self.weight, weight * self._as_rows(gamma / self.norm.sigma)))
+        if gamma is not None and bias is not None:
+            more.append((self.bias, bias * gamma / self.norm.sigma))
+        if along is not None and weight is not None:
+            more.append((self.norm.gamma, (weight * along).flatten(2).sum(2) / self.norm.sigma))
+        if shift is not None and bias is not None:
+            more.append((self.norm.gamma, bias * shift / self.norm.sigma))
+        for part, value in more:
+            if part is not None and part.name in found:
+                found[part.name] = found[part.name] + value
+        return found
 
     def merge(self, direction: Mapping[str, Tensor], groups: int) -> Weights | None:
         """Change [G, …] of W' and b' when the named parameters move along `direction`."""
@@ -141,14 +156,18 @@ class FoldedWeights:
 
     def _combine(self, direction: Mapping[str, Tensor], *, rows: Tensor, sizes: Tensor) -> Tensor:
         """rows·W plus sizes times the change of W', as [G, …]."""
-        along, weight = _find(direction, self.weight), self.weight.value
-        gamma = None if self.norm is None else _find(direction, self.norm.gamma)
+        along, weight = find(direction, self.weight), self.weight.value
+        gamma = None if self.norm is None else find(direction, self.norm.gamma)
         if gamma is not None and self.norm is not None:
             rows = rows + sizes * gamma / self.norm.sigma
-        result = weight * _as_rows(rows.expand(len(sizes), -1), weight)
+        result = weight * self._as_rows(rows.expand(len(sizes), -1))
         if along is None:
             return result
-        return result.addcmul_(along, _as_rows(sizes if self.norm is None else sizes * self.norm.scale, weight))
+        return result.addcmul_(along, self._as_rows(sizes if self.norm is None else sizes * self.norm.scale))
+
+    def _as_rows(self, vector: Tensor) -> Tensor:
+        """[…, out] shaped to multiply weight [out, …] row by row."""
+        return vector.reshape(*vector.shape, *(1,) * (self.weight.one.ndim - 1))
 
     def _fold_bias(self) -> Tensor | None:
         """b'."""
@@ -158,10 +177,10 @@ class FoldedWeights:
 
     def _change_bias(self, direction: Mapping[str, Tensor]) -> Tensor | None:
         """Change [G, out] of b'."""
-        bias = _find(direction, self.bias)
+        bias = find(direction, self.bias)
         if self.norm is None:
             return bias
-        gamma, beta = _find(direction, self.norm.gamma), _find(direction, self.norm.beta)
+        gamma, beta = find(direction, self.norm.gamma), find(direction, self.norm.beta)
         parts = (
             None if bias is None else bias * self.norm.scale,
             None if gamma is None else gamma / self.norm.sigma * self.centre,
@@ -169,30 +188,3 @@ class FoldedWeights:
         )
         present = [part for part in parts if part is not None]
         return torch.stack(present).sum(0) if present else None
-
-
-def read_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, names: Mapping[int, str]) -> EvaluationNorm:
-    """Read an evaluation-mode batch norm; `names` maps id(parameter) to its shared name."""
-    mean, variance = module.running_mean, module.running_var
-    if mean is None or variance is None:
-        raise TypeError("read_norm needs running statistics; check before calling")
-    return EvaluationNorm(
-        mean=mean.detach(),
-        sigma=(variance.detach() + module.eps).sqrt(),
-        gamma=read_parameter(module.weight, names) or LayerParameter(torch.ones_like(mean)),
-        beta=read_parameter(module.bias, names) or LayerParameter(torch.zeros_like(mean)),
-    )
-
-
-def read_parameter(value: Tensor | None, names: Mapping[int, str]) -> LayerParameter | None:
-    """Wrap a tensor of the model, with its shared name if it has one."""
-    return None if value is None else LayerParameter(value.detach(), names.get(id(value)))
-
-
-def _find(direction: Mapping[str, Tensor], part: LayerParameter | None) -> Tensor | None:
-    return None if part is None or part.name is None else direction.get(part.name)
-
-
-def _as_rows(vector: Tensor, weight: Tensor) -> Tensor:
-    """[…, out] shaped to multiply weight [out, …] row by row."""
-    return vector.reshape(*vector.shape, *(1,) * (weight.ndim - 1))

@@ -22,8 +22,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from leakscope.fastgrad.layer import CompiledLayer, Layout, Memo, WeightedLayer, require
+from leakscope.fastgrad.layer import CompiledLayer, Layout, Memo, require
 from leakscope.fastgrad.memory import Scratch
+from leakscope.fastgrad.weighted import WeightedLayer
 from leakscope.fastgrad.weights import FoldedWeights, Weights
 
 SIDE = 4

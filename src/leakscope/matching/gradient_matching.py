@@ -127,7 +127,8 @@ class GradientMatching(Attack):
         """As `reconstruct`, with the variables behind each reconstruction; victims in lockstep where they fit."""
         results: dict[int, Found] = {}
         counts = [self._count(one) for one in seen]
-        for places in lockstep_chunks(seen, counts, self.restarts, joined=self.joins_rounds):
+        chunks = lockstep_chunks(seen, counts, self.restarts, joined=self.joins_rounds, replay=self.recipe.replay)
+        for places in chunks:
             found = self._chunk([seen[place] for place in places], places, seed, watch)
             results.update(zip(places, found, strict=True))
         return [results[place] for place in range(len(seen))]

@@ -23,12 +23,12 @@ from leakscope.matching.distances.distance import Grouped
 from leakscope.matching.labels.last_layer import probabilities
 from leakscope.matching.optimisers import Optimiser
 from leakscope.matching.penalties import Penalty
-from leakscope.matching.replays import Replay, predict
+from leakscope.matching.replays import Replay, count_local_steps, predict
 from leakscope.types import Observation
 
 Keep = Literal["best", "last"]
 
-# Gradients of all groups are held at once; beyond this the groups run in turns.
+# Gradients of all groups, and of all local steps, are held at once; beyond this the groups run in turns.
 LOCKSTEP_BYTES = 1_000_000_000
 
 
@@ -202,17 +202,18 @@ def select_group(target: Grouped, group: int) -> dict[str, Tensor]:
 
 
 def lockstep_chunks(
-    seen: Sequence[Observation], counts: list[int], restarts: int, *, joined: bool = False
+    seen: Sequence[Observation], counts: list[int], restarts: int, *, joined: bool = False, replay: Replay | None = None
 ) -> list[list[int]]:
     """Places of victims that can run together: same model object, names, kind, size; and memory.
 
-    With `joined` their earlier rounds must be alike as well, and take their room.
+    With `joined` their earlier rounds must be alike as well, and take their room. Of every local step that `replay`
+    simulates, weights and gradients are kept.
     """
     chunks: dict[tuple[object, ...], list[list[int]]] = {}
     for place, (one, count) in enumerate(zip(seen, counts, strict=True)):
         rounds = (one, *one.earlier) if joined else (one,)
         key = (*map(_likeness, rounds), count)
-        room = max(1, LOCKSTEP_BYTES // (_bytes_per_group(one, count) * restarts * len(rounds)))
+        room = max(1, groups_at_once(one, count, replay) // (restarts * len(rounds)))
         rows = chunks.setdefault(key, [[]])
         if len(rows[-1]) >= room:
             rows.append([])
@@ -230,7 +231,14 @@ def count_parameters(seen: Observation) -> int:
     return sum(value.numel() for value in trainable(seen.model).values())
 
 
-def _bytes_per_group(seen: Observation, count: int) -> int:
-    """Gradient, target, direction and their transforms, plus the activations of `count` examples."""
-    activations = count * 600 * int(torch.tensor(seen.input_shape).prod())
-    return seen.dtype.itemsize * (6 * count_parameters(seen) + activations)
+def groups_at_once(seen: Observation, count: int, replay: Replay | None) -> int:
+    """Groups of `count` examples that run together, at least one."""
+    return max(1, LOCKSTEP_BYTES // bytes_per_group(seen, count, replay))
+
+
+def bytes_per_group(seen: Observation, count: int, replay: Replay | None) -> int:
+    """Gradient, target, direction and their transforms, plus the activations of `count` examples in every step."""
+    local = None if replay is None else replay.local(seen)
+    steps, size = (1, count) if local is None else (count_local_steps(seen) or 1, min(count, local.batch_size))
+    activations = max(count, steps * size) * 600 * int(torch.tensor(seen.input_shape).prod())
+    return seen.dtype.itemsize * ((6 + 2 * (steps - 1)) * count_parameters(seen) + activations)

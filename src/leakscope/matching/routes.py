@@ -8,19 +8,19 @@ disagree the next of differences, exact tangents and plain double backward takes
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from leakscope.fastgrad import Program, Unsupported, compile_network
+from leakscope.fastgrad import LocalProgram, Unsupported, compile_network
 from leakscope.fastgrad.compile import Mode
 from leakscope.matching.distances import Distance
 from leakscope.matching.distances.distance import Grouped
-from leakscope.matching.problem import Match, PlainRoute
-from leakscope.matching.replays import Replay
+from leakscope.matching.problem import Match, PlainRoute, groups_at_once
+from leakscope.matching.replays import Replay, describe_optimiser, simulate
 from leakscope.matching.trust import START_ERROR, CheckPoint, Referee, harmless_error, later_limit
 from leakscope.networks import norm_layers
 from leakscope.types import Observation
@@ -40,26 +40,61 @@ class Route(Protocol):
         ...
 
 
+class Compiled(Protocol):
+    """Layer rules of a network: of one gradient (`Program`), or of local training (`LocalProgram`)."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters with gradients."""
+        ...
+
+    def gradients(self, inputs: Tensor, targets: Tensor) -> Any:
+        """A first pass, whose `gradients` are what is compared."""
+        ...
+
+    def pullback(self, first: Any, direction: Grouped) -> tuple[Tensor, Tensor | None]:
+        """Pull a direction in them back to inputs and soft targets."""
+        ...
+
+
 @dataclass(frozen=True)
 class StructuredRoute:
-    """Layer rules instead of a second-order graph; all groups in one pass."""
+    """Layer rules instead of a second-order graph; all groups in one pass, or so many at a time as are `together`."""
 
-    network: Program
+    network: Compiled
     distance: Distance
     mode: Mode = "differences"
+    together: int | None = None
 
     def __call__(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Match:
-        """Evaluate all groups together; a network with unknown tensors takes the plain route."""
+        """Evaluate all groups; a network with unknown tensors takes the plain route."""
+        rows = [self._match(*each) for each in self._turns(images, targets, target)]
+        if len(rows) == 1:
+            return rows[0]
+        by_target = [row.targets for row in rows if row.targets is not None]
+        parts = (torch.cat([row.distance for row in rows]), torch.cat([row.images for row in rows]))
+        return Match(*parts, torch.cat(by_target) if by_target else None)
+
+    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
+        """The same without the pullback."""
+        with torch.no_grad():
+            turns = self._turns(images, targets, target)
+            return torch.cat(
+                [self.distance.value(self.network.gradients(x, y).gradients, goal) for x, y, goal in turns]
+            )
+
+    def _match(self, images: Tensor, targets: Tensor, target: Grouped) -> Match:
         with torch.no_grad():
             first = self.network.gradients(images, targets)
             value, direction = self.distance.value_and_cotangent(first.gradients, target)
             pulled = self.network.pullback(first, direction)
         return Match(value, *pulled)
 
-    def measure(self, images: Tensor, targets: Tensor, target: Grouped, given: Grouped | None = None) -> Tensor:
-        """One pass for all groups, without the pullback."""
-        with torch.no_grad():
-            return self.distance.value(self.network.gradients(images, targets).gradients, target)
+    def _turns(self, images: Tensor, targets: Tensor, target: Grouped) -> Iterator[tuple[Tensor, Tensor, Grouped]]:
+        size = self.together or len(images)
+        for start in range(0, len(images), size):
+            turn = slice(start, start + size)
+            yield images[turn], targets[turn], {name: value[turn] for name, value in target.items()}
 
 
 class Guard:
@@ -73,7 +108,10 @@ class Guard:
     def __init__(self, seen: Observation, replay: Replay, distance: Distance, *, seed: int = 0) -> None:
         self._seen, self._replay = seen, replay
         self._plain = PlainRoute(seen, replay, distance)
-        self._referee = Referee(self._plain, _mixes_examples(seen.model), seed)
+        self._local = replay.local(seen)
+        # Later steps depend on the examples of earlier ones.
+        whole = self._local is not None or _mixes_examples(seen.model)
+        self._referee = Referee(self._plain, whole, seed)
         self.route: Route = self._plain
         self._reason = ""
         self._given_up: list[str] = []
@@ -90,23 +128,27 @@ class Guard:
     @property
     def note(self) -> str:
         """The route, why it was taken, and how well it was found to agree."""
+        told = self._given_up if self._local is None else ["local steps are simulated", *self._given_up]
         if not isinstance(self.route, StructuredRoute):
-            return "; ".join([f"plain double backward: {self._reason}", *self._given_up])
+            return "; ".join([f"plain double backward: {self._reason}", *told])
         checks = f"within {max(self._errors):.0e} of double backward in {_count(len(self._errors))}"
         ties = ["ties between equal pixels were broken by noise for it"] if self._ties else []
-        return "; ".join([f"structured, {self.route.mode}: {checks}", *ties, *self._given_up])
+        return "; ".join([f"structured, {self.route.mode}: {checks}", *ties, *told])
 
     def choose(self, place: CheckPoint, groups: Sequence[int], *, modes: Sequence[Mode] = MODES) -> None:
         """Take the fastest route that agrees with double backward at `place`."""
         self._errors, self._ties = [], False
         self.route, self._reason = self._plain, self._refuse()
+        # Steps are kept until they are gone through backwards; of one gradient the engine has seen to the room.
+        count = place.images.shape[1]
+        together = None if self._local is None else groups_at_once(self._seen, count, self._replay)
         for mode in () if self._reason else modes:
             try:
                 network = self._compile(place, mode)
             except Unsupported as reason:
                 self._reason = str(reason)
                 return
-            self.route = StructuredRoute(network, self._plain.distance, mode)
+            self.route = StructuredRoute(network, self._plain.distance, mode, together)
             if self.check(place, groups, starts=True):
                 return
             self.route, self._reason = self._plain, "the structured route disagreed with it"
@@ -151,17 +193,23 @@ class Guard:
 
     def _refuse(self) -> str:
         """Why no layer rules can be used, before anything is compiled; empty where they may."""
-        return "local steps are simulated" if self._replay.local(self._seen) is not None else ""
+        extra = "" if self._local is None else describe_optimiser(self._local)
+        return f"local training with {extra} has no rules" if extra else ""
 
-    def _compile(self, place: CheckPoint, mode: Mode) -> Program:
+    def _compile(self, place: CheckPoint, mode: Mode) -> Compiled:
         # Compiling runs the network, which in training mode would move its running statistics.
         live = any(module.training for module in self._seen.model.modules())
         model = copy.deepcopy(self._seen.model) if live else self._seen.model
-        network = compile_network(model, loss=self._seen.loss, example=place.images[0], mode=mode)
+        simulation = simulate(self._replay, self._seen, place.images.shape[1])
+        # What one pass works on: the examples of one step.
+        example = place.images[0] if simulation is None else place.images[0, list(simulation.order[0])]
+        network = compile_network(model, loss=self._seen.loss, example=example, mode=mode)
         outside = [name for name in place.target if name not in network.names]
         if outside:
             raise Unsupported(f"no layer uses parameter {outside[0]}")
-        return network
+        if simulation is None:
+            return network
+        return LocalProgram(network, simulation.order, simulation.rates, simulation.factor)
 
     def stay_plain(self, reason: str) -> None:
         """Take the plain route."""

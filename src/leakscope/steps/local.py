@@ -65,13 +65,7 @@ def replay_local(
     `given` takes the place of buffers, the same in all steps; what has a row for every example follows the examples.
     """
     positions = order or local.order(len(inputs))
-    if len(positions) > MOST_SIMULATED_STEPS:
-        raise UnsuitableError(
-            f"{len(positions):,} local steps cannot be simulated for each prediction, at most {MOST_SIMULATED_STEPS:,} "
-            "can; correct the number of steps, or use an attack that compares one gradient, such as agic"
-        )
-    if max(max(step) for step in positions) >= len(inputs):
-        raise UsageError(f"the order of local steps speaks of more than the {len(inputs)} examples there are")
+    check_order(positions, len(inputs))
 
     def rule(current: dict[str, Tensor], step: int, chosen: tuple[int, ...]) -> dict[str, Tensor]:
         rows = list(chosen)
@@ -87,6 +81,17 @@ def replay_local(
         )
 
     return train(parameters, rule, local=local, order=positions, create_graph=create_graph)
+
+
+def check_order(order: Order, examples: int) -> None:
+    """Refuse more steps than can be simulated, and steps on other than these examples."""
+    if len(order) > MOST_SIMULATED_STEPS:
+        raise UnsuitableError(
+            f"{len(order):,} local steps cannot be simulated for each prediction, at most {MOST_SIMULATED_STEPS:,} "
+            "can; correct the number of steps, or use an attack that compares one gradient, such as agic"
+        )
+    if max(max(step) for step in order) >= examples:
+        raise UsageError(f"the order of local steps speaks of more than the {examples} examples there are")
 
 
 def measure_step_bytes(predict_steps: Callable[[int], dict[str, Tensor]]) -> int:

@@ -7,10 +7,11 @@ from typing import Protocol
 
 from torch import Tensor
 
-from leakscope.client import measure_step_bytes, replay_gradient, replay_local
+from leakscope.client import check_order, measure_step_bytes, replay_gradient, replay_local
 from leakscope.counts import MOST_SIMULATED_STEPS
 from leakscope.errors import UnsuitableError
 from leakscope.files.opening import budget_bytes
+from leakscope.matching.replays.simulation import Simulation
 from leakscope.tensors import scale
 from leakscope.types import Knowledge, LocalTraining, Observation, Tensors
 
@@ -38,6 +39,21 @@ class Replay(Protocol):
         ...
 
 
+def simulate(replay: Replay, seen: Observation, examples: int) -> Simulation | None:
+    """The local steps that `replay` simulates on so many examples; None when one gradient is compared.
+
+    They are in the order of the client's steps where that is granted, else in the order of the examples. What is
+    compared is the mean gradient they stand for: a delta at a rate of 1e-4 would otherwise be so small that an
+    optimiser takes any match for an exact one.
+    """
+    local = replay.local(seen)
+    if local is None:
+        return None
+    order = seen.order or local.order(examples)
+    check_order(order, examples)
+    return Simulation(local, order, _to_gradient(seen, local))
+
+
 def predict(
     replay: Replay,
     seen: Observation,
@@ -49,12 +65,10 @@ def predict(
 ) -> dict[str, Tensor]:
     """The update that `inputs` and `targets` would have caused, differentiable in both.
 
-    Local training is the client's own loop, in the order of the client's steps where that is granted,
-    else in the order of the examples. It is given as the mean gradient it stands for: a delta at a rate
-    of 1e-4 would otherwise be so small that an optimiser takes any match for an exact one.
+    Local training is the client's own loop.
     """
-    local = replay.local(seen)
-    if local is None:
+    simulation = simulate(replay, seen, len(inputs))
+    if simulation is None:
         return replay_gradient(
             seen.model,
             parameters,
@@ -65,15 +79,15 @@ def predict(
             create_graph=create_graph,
             given=seen.given,
         )
-    order = seen.order or local.order(len(inputs))
+    order = simulation.order
 
-    def simulate(steps: int) -> dict[str, Tensor]:
+    def run_steps(steps: int) -> dict[str, Tensor]:
         return replay_local(
             seen.model,
             parameters,
             inputs,
             targets,
-            local=local,
+            local=simulation.local,
             loss=seen.loss,
             task=seen.task,
             create_graph=create_graph,
@@ -82,8 +96,8 @@ def predict(
         )
 
     if create_graph and _FEW_STEPS < len(order) <= MOST_SIMULATED_STEPS:
-        _check_memory(len(order), measure_step_bytes(simulate))
-    return scale(simulate(len(order)), _to_gradient(seen, local))
+        _check_memory(len(order), measure_step_bytes(run_steps))
+    return scale(run_steps(len(order)), simulation.factor)
 
 
 def _check_memory(steps: int, each: int) -> None:
