@@ -14,13 +14,12 @@ from leakscope.fastgrad.weights import FoldedWeights, Weights
 class WeightedLayer(CompiledLayer):
     """A layer bilinear in weight and input: y = S·A(w)·E·x + b.
 
-        `enter` (E) and `leave` (S) are fixed linear maps, the identity for most layers. With X = Ex and
-        Ȳ = Sᵀȳ kept from the first pass, the tangents need each of them once:
+    `enter` (E) and `leave` (S) are fixed linear maps, the identity for most layers. With X = Ex and
+    Ȳ = Sᵀȳ kept from the first pass, the tangents need each of them once:
 
-            ẏ = S(A(w)Eẋ + A(ẇ)X) + ḃ        d/dε x̄ = Eᵀ(A(w)ᵀSᵀȳ̇ + A(ẇ)ᵀȲ)        d/dε w̄ = C(Sᵀȳ̇, X) + C(Ȳ, Eẋ)
+        ẏ = S(A(w)Eẋ + A(ẇ)X) + ḃ        d/dε x̄ = Eᵀ(A(w)ᵀSᵀȳ̇ + A(ẇ)ᵀȲ)        d/dε w̄ = C(Sᵀȳ̇, X) + C(Ȳ, Eẋ)
 
-    with w̄ = C(Ȳ, X), the correlation of both sides.
-        Subclasses write `apply`, `transpose` and `correlate`.
+    with w̄ = C(Ȳ, X), the correlation of both sides. Subclasses write `apply`, `transpose` and `correlate`.
     """
 
     def __init__(self, folded: FoldedWeights) -> None:
