@@ -2,11 +2,12 @@
 
     LEAKSCOPE_DATA=… python -m reproductions.defences                        # all of it; hours on two cores
     python -m reproductions.defences --parts lenet5 --data cifar10           # one network, one data set
+    python -m reproductions.defences --parts convnet --defences none soteria # some lines of it
     python -m reproductions.defences --print-only                            # the table of what is finished
 
 Every network with every data set is an ordinary audit in a folder of its own below `--out`: killed, the same command
-continues. What a finished one came to is kept in `reproductions/results/defences`, so that the table can be made in
-parts and on several machines; it is printed from there where the audit is not at hand. All defences meet the same
+continues. What its cells came to is kept in `reproductions/results/defences`, also where it was stopped before its end,
+and added to what is there: so the table can be made in parts and on several machines. All defences meet the same
 victims, which the audit draws by its seed. PSNR is against the picture that the person lost, and in brackets against
 the one that was trained on, where a defence changes pictures. A cell whose attack is no evidence says so. Accuracy is
 that of a short training, over seeds, with its 95 % interval.
@@ -15,11 +16,10 @@ that of a short training, over seeds, with its 95 % interval.
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -27,13 +27,13 @@ import torch
 import leakscope as ls
 from leakscope.audits import parse_config, run_campaign
 from leakscope.federated import train_with
-from leakscope.files import write_atomic
 from leakscope.registry import defence_from_spec
-from leakscope.report.schema import CellRecord, Summary, parse_summary
+from leakscope.report.checks import NOT_RUN
+from leakscope.report.schema import Summary
+from reproductions.defence_table import Accuracy, DefenceCell, Measured, table
 from reproductions.victims import narrow_convnet
 
 DATA = ("fashion-mnist", "cifar10")
-RESULTS = Path(__file__).resolve().parent / "results" / "defences"
 # How LeNet-5 is trained; what DP-SGD claims below is of this training. Its rate was chosen on other pictures and other
 # seeds than the table's: at 0.1 training is unstable with or without a defence, at 0.05 with key-lock.
 TRAINING: dict[str, Any] = {"how": "central", "rounds": 600, "batch_size": 32, "lr": 0.01, "seeds": (0, 1, 2)}
@@ -78,7 +78,7 @@ class Part:
     options: dict[str, Any] = field(default_factory=dict)
     no_time_for: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def settings(self, data: str) -> dict[str, Any]:
+    def settings(self, data: str, defences: Sequence[str] = DEFENCES) -> dict[str, Any]:
         """The audit of one data set."""
         normalise = {"normalise": "cifar10"} if data == "cifar10" else {}
         return {
@@ -88,16 +88,16 @@ class Part:
             "data": [data],
             "victims": 4,
             "attacks": [self.attack],
-            "defences": list(DEFENCES),
+            "defences": list(defences),
             "scenarios": ["B"],
             "utility": {**TRAINING, "examples": EXAMPLES} if self.trains else None,
-            "planned": {"left_out": self.left_out(data)} if self.no_time_for else None,
+            "planned": {"left_out": self.left_out(data, defences)} if self.no_time_for else None,
             "show_images": False,
         }
 
-    def left_out(self, data: str) -> list[str]:
+    def left_out(self, data: str, defences: Sequence[str] = DEFENCES) -> list[str]:
         """The cells there is no time for, by label."""
-        against = [(attack, defence) for attack, defences in self.no_time_for.items() for defence in defences]
+        against = [(attack, one) for attack, strong in self.no_time_for.items() for one in strong if one in defences]
         return [f"{self.network} on {data}: {attack} against {one} knowing it, B, seed 0" for attack, one in against]
 
 
@@ -117,102 +117,40 @@ PARTS = {
 }
 
 
-@dataclass(frozen=True)
-class DefenceCell:
-    """What one attack came to under one defence: PSNR of every picture, and against those that were trained on."""
-
-    attack: str
-    defence: str
-    adaptive: bool
-    status: str
-    psnr: tuple[float, ...]
-    trained: tuple[float, ...] = ()
-
-    @classmethod
-    def of(cls, cell: CellRecord) -> DefenceCell:
-        """The part of an audit's cell that the table shows."""
-        scores = numbers(cell.scores), numbers(cell.trained_scores)
-        return cls(cell.attack, cell.defence, cell.adaptive, str(cell.status), *scores)
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """What a training under a defence came to, in percent."""
-
-    mean: float
-    low: float
-    high: float
-    at_chance: bool
-
-    def __str__(self) -> str:
-        """For a cell of the table."""
-        told = f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"
-        return f"{told}, chance" if self.at_chance else told
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One network on one data set: every cell, and accuracy by defence."""
-
-    part: str
-    data: str
-    cells: tuple[DefenceCell, ...]
-    costs: dict[str, Accuracy]
-
-    @property
-    def file(self) -> Path:
-        """Where it is kept."""
-        return RESULTS / f"{self.part}-{self.data}.json"
-
-    def store(self) -> None:
-        """Keep it, as small JSON."""
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.file, (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode())
-        # A file of the checkout, readable as all others there.
-        self.file.chmod(0o644)
-
-    def load(self) -> Measured | None:
-        """What is kept under the same name."""
-        if not self.file.exists():
-            return None
-        told = json.loads(self.file.read_text(encoding="utf-8"))
-        cells = [
-            DefenceCell(**{**one, "psnr": tuple(one["psnr"]), "trained": tuple(one["trained"])})
-            for one in told["cells"]
-        ]
-        return replace(self, cells=tuple(cells), costs={spec: Accuracy(**one) for spec, one in told["costs"].items()})
-
-
 def main() -> None:
     """Run what is missing of the chosen parts, then print their tables."""
     args = parse()
     torch.set_num_threads(1)
     for part in args.parts:
         for data in args.data:
-            folder = args.out / part / data
+            kept = Measured(part, data, (), {}).load()
             if not args.print_only:
-                ran = run_campaign(parse_config({**PARTS[part].settings(data), "workers": args.workers}), folder)
-                if ran.sweep.interrupted:
-                    # Stopped means stopped: the trainings below would go on for minutes.
-                    raise SystemExit(ran.exit_code)
-            found = read_run(part, data, args.out, known_only=args.print_only) or Measured(part, data, (), {}).load()
-            if found is not None:
-                print("\n".join(table(found)), flush=True)
+                kept = measure(part, data, args).added_to(kept)
+                kept.store()
+            if kept is not None:
+                print("\n".join(table(kept, attack=PARTS[part].attack, defences=DEFENCES)), flush=True)
 
 
-def read_run(part: str, data: str, out: Path, *, known_only: bool) -> Measured | None:
-    """What the audit below `out` came to, with its trainings, if there is one; kept unless `known_only`."""
-    file = out / part / data / "summary.json"
-    if not file.exists():
-        return None
-    summary = parse_summary(json.loads(file.read_text(encoding="utf-8")))
-    costs = trained_costs(summary) if PARTS[part].trains else {}
+def measure(part: str, data: str, args: argparse.Namespace) -> Measured:
+    """Run the audit of some defences, or what is left of it, and their trainings."""
+    folder = args.out / part / data / ("all" if args.defences == DEFENCES else digest(args.defences))
+    settings = {**PARTS[part].settings(data, args.defences), "workers": args.workers}
+    ran = run_campaign(parse_config(settings), folder)
+    costs = trained_costs(ran.summary) if PARTS[part].trains else {}
+    cells = tuple(DefenceCell.of(cell) for cell in ran.summary.cells if cell.status != NOT_RUN)
+    found = Measured(part, data, cells, costs)
+    if ran.sweep.interrupted:
+        # Stopped means stopped: the trainings below would go on for minutes.
+        found.added_to(found.load()).store()
+        raise SystemExit(ran.exit_code)
     if part == "convnet":
-        costs = narrow_costs(data, out / "narrow" / data, known_only=known_only)
-    found = Measured(part, data, tuple(map(DefenceCell.of, summary.cells)), costs)
-    if not known_only:
-        found.store()
+        return replace(found, costs=narrow_costs(data, args.out / "narrow" / data, args.defences))
     return found
+
+
+def digest(defences: Sequence[str]) -> str:
+    """A folder's name for these."""
+    return hashlib.sha256("\n".join(defences).encode()).hexdigest()[:12]
 
 
 def parse() -> argparse.Namespace:
@@ -220,10 +158,14 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure every defence beside the others.")
     parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=tuple(PARTS))
     parser.add_argument("--data", nargs="+", choices=DATA, default=DATA)
+    parser.add_argument("--defences", nargs="+", choices=DEFENCES, default=DEFENCES, metavar="SPEC")
     parser.add_argument("--out", type=Path, default=Path("runs/defence-table"))
     parser.add_argument("--workers", type=int, default=2, help="cells at a time")
     parser.add_argument("--print-only", action="store_true", help="the tables of what is finished")
-    return parser.parse_args()
+    args = parser.parse_args()
+    # In one order, so that the same lines are the same audit.
+    args.defences = tuple(spec for spec in DEFENCES if spec in args.defences)
+    return args
 
 
 def trained_costs(summary: Summary) -> dict[str, Accuracy]:
@@ -235,16 +177,13 @@ def trained_costs(summary: Summary) -> dict[str, Accuracy]:
     }
 
 
-def narrow_costs(data: str, cache: Path, *, known_only: bool) -> dict[str, Accuracy]:
+def narrow_costs(data: str, cache: Path, defences: Sequence[str] = DEFENCES) -> dict[str, Accuracy]:
     """Accuracy by defence of the narrow ConvNet; trainings are kept, and finished ones read back."""
-    told = cache / "accuracies.json"
-    costs = {spec: Accuracy(**one) for spec, one in json.loads(told.read_text()).items()} if told.exists() else {}
-    if known_only:
-        return costs
+    costs: dict[str, Accuracy] = {}
     train = ls.data.load(data, split="train", count=EXAMPLES, seed=0)
     test = ls.data.load(data, split="test", count=TESTED, seed=0)
     network = narrow_convnet(*train.inputs.shape[1:3])
-    for spec in DEFENCES:
+    for spec in defences:
         if spec in NOT_TRAINED:
             continue
         found = train_with(
@@ -258,56 +197,12 @@ def narrow_costs(data: str, cache: Path, *, known_only: bool) -> dict[str, Accur
         )
         low, high = found.interval
         costs[spec] = Accuracy(100 * found.accuracy, 100 * low, 100 * high, found.at_chance)
-        write_atomic(told, json.dumps({name: asdict(one) for name, one in costs.items()}, indent=1).encode())
     return costs
 
 
 def narrow_spec(spec: str) -> str:
     """The same claim of privacy for the narrow network's training, which has fewer steps and so needs less noise."""
     return spec.replace(f"steps={TRAINING['rounds']}", f"steps={NARROW['rounds']}")
-
-
-def table(found: Measured) -> Iterator[str]:
-    """A Markdown table of one audit: a line a defence, in the order they were asked for."""
-    attack = PARTS[found.part].attack
-    pictures = max((len(cell.psnr) for cell in found.cells), default=0)
-    yield f"\n**{found.part}, {found.data}** ({attack}, {pictures} pictures)\n"
-    yield "| defence | unaware: median, worst dB | knows it: median, worst dB | strongest | accuracy % |"
-    yield "|---|---|---|---|---|"
-    for spec in DEFENCES:
-        cells = [cell for cell in found.cells if cell.defence == spec]
-        own = [cell for cell in cells if cell.attack == attack]
-        unaware = [cell for cell in own if not cell.adaptive]
-        knowing = [cell for cell in own if cell.adaptive]
-        yield f"| {spec} | {told(unaware)} | {told(knowing)} | {strongest(cells)} | {found.costs.get(spec, '–')} |"
-
-
-def told(cells: Sequence[DefenceCell]) -> str:
-    """Median and worst PSNR of a cell, both truths, and its status where it is no evidence."""
-    if not cells:
-        return "–"
-    (cell,) = cells
-    if not cell.psnr:
-        return cell.status
-    text = f"{median(cell.psnr):.1f}, {max(cell.psnr):.1f}"
-    if cell.trained:
-        text += f" ({median(cell.trained):.1f}, {max(cell.trained):.1f})"
-    return text if cell.status == "ok" else f"{text} {cell.status}"
-
-
-def strongest(cells: Sequence[DefenceCell]) -> str:
-    """The attack whose worst picture came back best, whatever its status: a leak needs no verdict."""
-    found = [cell for cell in cells if cell.psnr]
-    if not found:
-        return "–"
-    cell = max(found, key=lambda one: max(one.psnr))
-    name = cell.attack.split(":")[0] + (" knowing it" if cell.adaptive else "")
-    return f"{max(cell.psnr):.1f} ({name})"
-
-
-def numbers(scores: dict[str, list[Any]]) -> tuple[float, ...]:
-    """The PSNR values that were computed."""
-    return tuple(float(value) for value in scores.get("psnr", ()) if value is not None)
 
 
 if __name__ == "__main__":

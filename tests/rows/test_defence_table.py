@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from reproductions import defences, victims
-from reproductions.defences import DEFENCES, PARTS, Accuracy, DefenceCell, Measured
+from reproductions import defence_table, defences, victims
+from reproductions.defence_table import Accuracy, DefenceCell, Measured
+from reproductions.defences import DEFENCES, PARTS
 
 from data_folder import data_root, needs
 from leakscope.audits import parse_config
 from leakscope.audits.plan import make_plan
 from leakscope.models import build
 from leakscope.registry import defence_from_spec
+from leakscope.report.checks import NOT_RUN
 from leakscope.report.schema import CellRecord
 
 ATTACK = PARTS["lenet5"].attack
@@ -32,8 +36,12 @@ def cell(defence: str, psnr: list[float], *, attack: str = ATTACK, **options: An
 def lines(*cells: CellRecord, costs: dict[str, Accuracy] | None = None) -> dict[str, list[str]]:
     """Columns by defence."""
     measured = Measured("lenet5", "cifar10", tuple(map(DefenceCell.of, cells)), costs or {})
-    rows = [line.strip("| ").split(" | ") for line in defences.table(measured)]
+    rows = [line.strip("| ").split(" | ") for line in printed(measured)]
     return {row[0]: row[1:] for row in rows if len(row) == 5}
+
+
+def printed(measured: Measured) -> list[str]:
+    return list(defence_table.table(measured, attack=ATTACK, defences=DEFENCES))
 
 
 def test_both_attackers_are_shown_by_median_and_worst_picture():
@@ -98,14 +106,58 @@ def test_the_narrow_network_is_the_convnet_at_a_quarter_of_its_width():
     assert narrow(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
-def test_a_stopped_audit_ends_the_program_before_its_trainings(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    stopped = SimpleNamespace(sweep=SimpleNamespace(interrupted=True), exit_code=143)
-    monkeypatch.setattr(defences, "run_campaign", lambda config, folder: stopped)
-    monkeypatch.setattr(sys, "argv", ["defences", "--parts", "convnet", "--data", "cifar10", "--out", str(tmp_path)])
+def arguments(monkeypatch: pytest.MonkeyPatch, out: Path, *options: str) -> None:
+    given = ["defences", "--parts", "convnet", "--data", "cifar10", "--out", str(out), *options]
+    monkeypatch.setattr(sys, "argv", given)
+    monkeypatch.setattr(defence_table, "RESULTS", out / "kept")
+
+
+def campaign(*cells: CellRecord, stopped: bool = False, seen: list[Any] | None = None) -> Callable[..., Any]:
+    """An audit that comes to these cells."""
+
+    def run(config: Any, folder: Path) -> Any:
+        if seen is not None:
+            seen.append((config.defences, folder))
+        sweep = SimpleNamespace(interrupted=stopped)
+        return SimpleNamespace(sweep=sweep, exit_code=143, summary=SimpleNamespace(cells=cells, defences=()))
+
+    return run
+
+
+def test_a_stopped_audit_keeps_what_it_has_and_ends_the_program_before_its_trainings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cells = (cell("none", [10.0]), cell("soteria", [], status=NOT_RUN, scores={}))
+    monkeypatch.setattr(defences, "run_campaign", campaign(*cells, stopped=True))
+    arguments(monkeypatch, tmp_path)
     monkeypatch.setattr(defences, "narrow_costs", lambda *args, **options: pytest.fail("went on training"))
     with pytest.raises(SystemExit) as ended:
         defences.main()
     assert ended.value.code == 143
+    kept = Measured("convnet", "cifar10", (), {}).load()
+    assert kept is not None
+    assert [one.defence for one in kept.cells] == ["none"]
+
+
+def test_some_lines_of_the_table_are_added_to_those_that_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[Any] = []
+    arguments(monkeypatch, tmp_path, "--defences", "soteria", "none")
+    before = (cell("none", [10.0]), cell("precode", [11.0]))
+    costs = {"none": Accuracy(71.0, 68.0, 74.0, at_chance=False), "precode": Accuracy(9.0, 8.0, 12.0, at_chance=True)}
+    Measured("convnet", "cifar10", tuple(map(DefenceCell.of, before)), costs).store()
+    monkeypatch.setattr(defences, "run_campaign", campaign(cell("none", [20.0]), cell("soteria", [5.0]), seen=seen))
+    again = {"none": Accuracy(72.0, 70.0, 74.0, at_chance=False)}
+    monkeypatch.setattr(defences, "narrow_costs", lambda data, cache, chosen: again)
+    defences.main()
+    kept = Measured("convnet", "cifar10", (), {}).load()
+    assert kept is not None
+    assert {one.defence: one.psnr for one in kept.cells} == {"none": (20.0,), "precode": (11.0,), "soteria": (5.0,)}
+    assert {spec: one.mean for spec, one in kept.costs.items()} == {"none": 72.0, "precode": 9.0}
+    ((asked, folder),) = seen
+    assert asked == ("none", "soteria")
+    assert folder != tmp_path / "convnet" / "cifar10" / "all"
 
 
 def test_a_shorter_training_claims_the_same_privacy_with_its_own_steps():
@@ -117,15 +169,18 @@ def test_a_shorter_training_claims_the_same_privacy_with_its_own_steps():
     assert defences.narrow_spec("soteria") == "soteria"
 
 
-def test_printing_alone_trains_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    monkeypatch.setattr(defences, "train_with", lambda *args, **options: pytest.fail("trained"))
-    assert defences.narrow_costs("cifar10", tmp_path, known_only=True) == {}
-    (tmp_path / "accuracies.json").write_text('{"none": {"mean": 78.6, "low": 70, "high": 80, "at_chance": false}}')
-    assert defences.narrow_costs("cifar10", tmp_path, known_only=True)["none"].mean == 78.6
+def test_printing_alone_runs_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
+    arguments(monkeypatch, tmp_path, "--print-only")
+    monkeypatch.setattr(defences, "run_campaign", lambda *args: pytest.fail("ran"))
+    defences.main()
+    assert capsys.readouterr().out == ""
+    Measured("convnet", "cifar10", (DefenceCell.of(cell("none", [10.0])),), {}).store()
+    defences.main()
+    assert "**convnet, cifar10**" in capsys.readouterr().out
 
 
 def test_what_is_kept_prints_the_same_table(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    monkeypatch.setattr(defences, "RESULTS", tmp_path)
+    monkeypatch.setattr(defence_table, "RESULTS", tmp_path)
     cells = (cell("none", [10.0, 20.5]), cell(ATS, [7.0], adaptive=True, trained_scores={"psnr": [20.0]}))
     costs = {"none": Accuracy(71.25, 68.0, 74.5, at_chance=False)}
     measured = Measured("lenet5", "cifar10", tuple(map(DefenceCell.of, cells)), costs)
@@ -133,4 +188,4 @@ def test_what_is_kept_prints_the_same_table(monkeypatch: pytest.MonkeyPatch, tmp
     measured.store()
     again = Measured("lenet5", "cifar10", (), {}).load()
     assert again == measured
-    assert list(defences.table(again)) == list(defences.table(measured))
+    assert printed(again) == printed(measured)
