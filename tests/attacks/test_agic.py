@@ -286,6 +286,7 @@ def test_updates_of_one_epoch_share_nothing():
     assert recognise([one, one], epochs=[0, 1]) == ((0,), (0,))
 
 
+@pytest.mark.slow
 def test_two_epochs_are_better_than_one():
     attack = agic(steps=100, pre_steps=40, beta=2.0)
     gains = []

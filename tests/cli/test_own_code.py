@@ -174,6 +174,7 @@ def net(seed: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.Sigmoid(), nn.Linear(12, 3))
 
 
+@pytest.mark.slow
 def test_profile_and_attack_take_a_wrapped_checkpoint(command: Command, here: Path) -> None:
     trained = net(5)
     state = {f"module.{name}": value for name, value in trained.state_dict().items()}

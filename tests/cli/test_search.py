@@ -91,6 +91,7 @@ def test_killed_halfway_it_continues_to_the_same_policies(command: Command, tmp_
     assert (killed / "search.json").read_bytes() == (whole / "search.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_it_says_whether_the_privacy_score_predicts_an_attack(command: Command, tmp_path: Path) -> None:
     code, out, _ = command(*QUICK, "--correlate", "4", "--no-noise", "--out", str(tmp_path))
     assert code == 0

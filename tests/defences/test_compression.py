@@ -163,10 +163,10 @@ GAINS = [
     (smallest_problem, quantise(8), idlg(steps=40, retries=0), 3),
     (convolutional_problem, quantise(4), inverting_gradients(steps=100), 2),
     # Fine rounding behind convolutions, where weighing by precision in full made the search harder: no worse, at least.
-    (convolutional_problem, quantise(8), inverting_gradients(steps=200), -1.5),
+    pytest.param(convolutional_problem, quantise(8), inverting_gradients(steps=200), -1.5, marks=pytest.mark.slow),
     (convolutional_problem, quantise(8), idlg(steps=40, retries=0), -1.5),
     (convolutional_problem, clip(1.0), idlg(steps=30, retries=0), 60),
-    (convolutional_problem, clip(0.01), idlg(steps=30, retries=0), 60),
+    pytest.param(convolutional_problem, clip(0.01), idlg(steps=30, retries=0), 60, marks=pytest.mark.slow),
     (convolutional_problem, dp_sgd(1.0, 0.0), idlg(steps=30, retries=0), 60),
     (smallest_problem, dp_fedavg(0.1, 0.0), idlg(steps=30, retries=0), 60),
     (smallest_problem, top_k(0.1), inverting_gradients(steps=100), 8),

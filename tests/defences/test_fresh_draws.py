@@ -102,6 +102,7 @@ def test_one_search_for_what_was_drawn_explains_one_round(spec):
     assert (tried.joins_rounds, tried.search.joins_rounds) == (False, False)
 
 
+@pytest.mark.slow
 def test_an_audit_of_several_rounds_with_precode_takes_the_best_of_them():
     defence, attack = chain(precode(4), gaussian_noise(1e-4)), inverting_gradients(steps=60)
     found = ls.audit(

@@ -164,6 +164,7 @@ def test_the_attacker_who_knows_matches_up_to_the_first_fully_connected_layer_of
     assert {name.rpartition(".")[2] for name in matched} == {"weight", "bias"}
 
 
+@pytest.mark.slow
 def test_behind_convolutions_the_attacker_who_knows_sees_the_picture_as_if_there_were_no_noise():
     problem, defence = convolutional_problem(), precode()
     hardened = defence.harden(problem.model, seed=1)

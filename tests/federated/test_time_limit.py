@@ -49,6 +49,7 @@ def test_below_the_minimum_a_hanging_client_fails_the_round():
         train_federated(network(), with_one(Hanging), TEST, experiment(rounds=1), time_limit=LIMIT)
 
 
+@pytest.mark.slow
 def test_a_client_that_hangs_while_it_validates_is_ended():
     plan = experiment(rounds=1, min_completed=0.5, strategy=FedBoosting())
     members = with_one(Hanging, hangs_at="validate")

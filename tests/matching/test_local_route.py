@@ -40,6 +40,11 @@ def place_of(seen, count, *, groups=2, soft=False) -> CheckPoint:
     return CheckPoint(images, targets, {name: value.expand(groups, *value.shape) for name, value in goal.items()})
 
 
+@pytest.fixture(autouse=True)
+def _no_network_is_too_small(monkeypatch):
+    monkeypatch.setattr(routes, "FEWEST_FOR_LOCAL_STEPS", 0)
+
+
 def guard_at(seen, place, *, mode=None, distance=None) -> Guard:
     guard = Guard(seen, LocalSteps(), distance or Cosine())
     guard.choose(place, range(place.groups), modes=MODES if mode is None else (mode,))
@@ -114,6 +119,25 @@ def test_other_optimisers_go_the_plain_way_with_their_name(options, reason):
     assert not guard.is_fast
     expected = f"plain double backward: local training with {reason} has no rules; local steps are simulated"
     assert guard.note == expected
+
+
+def test_one_group_of_a_small_network_goes_the_plain_way_and_several_do_not(monkeypatch):
+    seen = seen_of(dense(), batch_of([1, 3]), local=LocalTraining(lr=0.1, steps=2))
+    parameters = problem.count_parameters(seen)
+    for fewest, groups, fast in ((parameters, 1, True), (parameters + 1, 1, False), (parameters + 1, 2, True)):
+        monkeypatch.setattr(routes, "FEWEST_FOR_LOCAL_STEPS", fewest)
+        guard = guard_at(seen, place_of(seen, 2, groups=groups))
+        assert guard.is_fast is fast
+        assert ("small" in guard.note) is not fast
+
+
+def test_one_gradient_of_a_small_network_keeps_its_rules(monkeypatch):
+    monkeypatch.setattr(routes, "FEWEST_FOR_LOCAL_STEPS", 10**9)
+    seen = seen_of(dense(), batch_of([1, 3]))
+    goal = {name: value[None] for name, value in OneGradient().target(seen).items()}
+    guard = Guard(seen, OneGradient(), Cosine())
+    guard.choose(CheckPoint(torch.rand(1, 2, *seen.input_shape).double(), torch.tensor([[1, 3]]), goal), [0])
+    assert guard.is_fast
 
 
 def test_a_layer_without_a_rule_is_named_here_as_well():

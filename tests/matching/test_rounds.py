@@ -142,6 +142,7 @@ def test_rounds_that_are_all_noise_count_the_same():
     assert max(found) < 1.2 / 3, found
 
 
+@pytest.mark.slow
 def test_late_rounds_of_a_client_whose_examples_are_learnt_do_not_hide_the_first():
     batch, attack = batch_of([2]), inverting_gradients(steps=80)
     found: Any = {}

@@ -13,6 +13,20 @@ _LOCAL = ("matching/test_local_route.py",)
 
 MUTANTS = (
     Mutant(
+        "several groups of a small network simulate local steps plainly",
+        "matching/routes.py",
+        "small = place.groups == 1 and count_parameters",
+        "small = count_parameters",
+        ("matching/test_local_route.py",),
+    ),
+    Mutant(
+        "a large network simulates local steps plainly, a small one by rules",
+        "matching/routes.py",
+        "count_parameters(self._seen) < FEWEST_FOR_LOCAL_STEPS",
+        "count_parameters(self._seen) >= FEWEST_FOR_LOCAL_STEPS",
+        ("matching/test_local_route.py",),
+    ),
+    Mutant(
         "scratch memory keyed by the layer that holds it",
         "fastgrad/winograd.py",
         "self._scratch.take(self._place,",
@@ -262,10 +276,10 @@ MUTANTS = (
     Mutant(
         "local steps keep the masks of the first",
         "fastgrad/local_steps.py",
-        "            steps.append(Step(network, places, rate, first))",
+        "            steps.append(TakenStep(network, places, rate, first))",
         "            for old, new in zip((steps[0].first if steps else first).memos, first.memos, strict=True):\n"
         "                new.pattern = old.pattern\n"
-        "            steps.append(Step(network, places, rate, first))",
+        "            steps.append(TakenStep(network, places, rate, first))",
         _STEPS,
     ),
     Mutant(
@@ -278,8 +292,8 @@ MUTANTS = (
     Mutant(
         "every local step at the rate of the first",
         "fastgrad/local_steps.py",
-        "steps.append(Step(network, places, rate, first))",
-        "steps.append(Step(network, places, self.rates[0], first))",
+        "steps.append(TakenStep(network, places, rate, first))",
+        "steps.append(TakenStep(network, places, self.rates[0], first))",
         _STEPS,
     ),
     Mutant(

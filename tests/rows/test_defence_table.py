@@ -86,6 +86,7 @@ def test_every_part_is_a_configuration_that_audits_take(part: str, data: str):
 
 @pytest.mark.data
 @needs("cifar10.npz")
+@pytest.mark.slow
 def test_what_there_is_no_time_for_are_cells_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEAKSCOPE_DATA", str(data_root()))
     part = PARTS["convnet"]

@@ -22,7 +22,7 @@ from leakscope.fastgrad.program import FirstPass, Program, SecondPass
 
 
 @dataclass(frozen=True)
-class Step:
+class TakenStep:
     """One local step: the network it ran, the places of its examples, its rate, and its first pass."""
 
     network: Program
@@ -38,7 +38,7 @@ class Trajectory:
     gradients: dict[str, Tensor]
     inputs: Tensor = field(repr=False)
     targets: Tensor = field(repr=False)
-    steps: list[Step] = field(repr=False)
+    steps: list[TakenStep] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class LocalProgram:
     def gradients(self, inputs: Tensor, targets: Tensor) -> Trajectory:
         """Train every group on its own inputs [G, n, …]; groups share W_0 and nothing else."""
         offset: dict[str, Tensor] = {}
-        steps: list[Step] = []
+        steps: list[TakenStep] = []
         for chosen, rate, second in zip(self.order, self.rates, self._second_passes, strict=True):
             places = torch.tensor(chosen, device=inputs.device)
             network = replace(self.network.at(offset), second=second)
@@ -79,7 +79,7 @@ class LocalProgram:
             first = network.gradients(inputs[:, places], targets[:, places], curved=bool(steps))
             offset = _add(offset, first.gradients, -rate)
             first.gradients = {}
-            steps.append(Step(network, places, rate, first))
+            steps.append(TakenStep(network, places, rate, first))
         return Trajectory(_scale(offset, self.factor), inputs, targets, steps)
 
     @torch.no_grad()
