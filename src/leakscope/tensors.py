@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import torch
@@ -53,3 +54,12 @@ def all_finite(tensors: Tensors) -> bool:
 def detach(tensors: Tensors) -> dict[str, Tensor]:
     """Detached clones: later changes of the source do not reach them."""
     return map_tensors(lambda value: value.detach().clone(), tensors)
+
+
+def hash_tensors(tensors: Tensors) -> str:
+    """Hash of names, dtypes, shapes and bytes; the order of the names does not matter."""
+    found = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        found.update(f"{name} {value.dtype} {list(value.shape)}".encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

@@ -10,6 +10,7 @@ from torch import nn
 
 from leakscope.attacks.idlg import idlg
 from leakscope.defence import StepContext
+from leakscope.defences import soteria as soteria_file
 from leakscope.defences.soteria import EPSILONS, DefendedWeight, score_features, soteria
 from leakscope.errors import UnsuitableError, UsageError
 from leakscope.matching.gradient_matching import GradientMatching
@@ -243,3 +244,61 @@ def test_only_what_was_shared_is_left_out():
     assert knowing.recipe.matched(seen).update.tensors.keys() == rest.tensors.keys()
     some = replace(knowing.recipe, only=("1.weight", "3.weight"))
     assert list(some.matched(observe(model, update, scenario="A", truth=batch)).update.tensors) == ["1.weight"]
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often lengths of derivatives were computed, with nothing kept from other tests."""
+    found, compute = [], soteria_file._lengths
+    monkeypatch.setattr(soteria_file, "_kept", type(soteria_file._kept)())
+    monkeypatch.setattr(soteria_file, "_lengths", lambda *given: found.append(given) or compute(*given))
+    return found
+
+
+def test_the_same_step_is_scored_once(counted):
+    model, batch = signed(), batch_of([1, 3])
+    first, again = (shared(model, batch, defence=soteria(60)).tensors for _ in range(2))
+    assert len(counted) == 1
+    assert torch.equal(flat(first), flat(again))
+    # The percentile and the divisor come after the lengths.
+    shared(model, batch, defence=soteria(40, variant="ggl"))
+    assert len(counted) == 1
+
+
+def test_another_step_is_scored_by_itself(counted):
+    model = signed()
+    for batch in (batch_of([1, 3]), batch_of([1, 2]), batch_of([1, 3], seed=9)):
+        found = shared(model, batch, defence=soteria(60)).tensors["3.weight"]
+        scores = score_one_by_one(model, batch, EPSILONS["inverting-gradients"])
+        kept = scores >= torch.quantile(scores, 0.6)
+        assert torch.equal(found != 0, kept.expand_as(found))
+    assert len(counted) == 3
+
+
+class Steep(nn.Module):
+    """Has the value of tanh, and a derivative that grows from feature to feature."""
+
+    def forward(self, x):
+        steep = torch.linspace(1, 9, x.shape[1], dtype=x.dtype)
+        return torch.tanh(x).detach() + steep * (x - x.detach())
+
+
+def test_a_network_with_the_same_features_and_other_derivatives_is_scored_by_itself(counted):
+    model, batch = signed(), batch_of([1, 3])
+    shared(model, batch, defence=soteria(60))
+    other = signed()
+    other[2] = Steep()
+    assert torch.equal(model[:3](batch.inputs), other[:3](batch.inputs))
+    found = shared(other, batch, defence=soteria(60)).tensors["3.weight"]
+    scores = score_one_by_one(other, batch, EPSILONS["inverting-gradients"])
+    assert torch.equal(found != 0, (scores >= torch.quantile(scores, 0.6)).expand_as(found))
+    assert len(counted) == 2
+
+
+def test_only_the_last_steps_are_kept(counted):
+    model = signed()
+    for number in range(soteria_file._KEPT_STEPS + 1):
+        shared(model, batch_of([1], seed=number), defence=soteria(60))
+    assert len(soteria_file._kept) == soteria_file._KEPT_STEPS
+    shared(model, batch_of([1], seed=0), defence=soteria(60))
+    assert len(counted) == soteria_file._KEPT_STEPS + 2

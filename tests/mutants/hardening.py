@@ -45,9 +45,16 @@ MUTANTS = (
     Mutant(
         "Soteria multiplies by the feature",
         "defences/soteria.py",
-        "_lengths(features, inputs) / (features",
-        "_lengths(features, inputs) * (features",
+        "lengths / (features",
+        "lengths * (features",
         _SCORES,
+    ),
+    Mutant(
+        "Soteria knows a step by its features alone",
+        "defences/soteria.py",
+        '{**gradient, " inputs": inputs, " features": features}',
+        '{" inputs": inputs, " features": features}',
+        (_SOTERIA + "a_network_with_the_same_features_and_other_derivatives_is_scored_by_itself",),
     ),
     Mutant(
         "Soteria's lengths squared",

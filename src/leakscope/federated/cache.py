@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from leakscope.client import digest, harden, run_client
@@ -25,7 +24,8 @@ from leakscope.federated.utility import StepRatio, Utility
 from leakscope.files import write_atomic
 from leakscope.software import software
 from leakscope.tasks import Task
-from leakscope.types import Batch, LocalTraining, Loss, SharedUpdate, Tensors
+from leakscope.tensors import hash_tensors
+from leakscope.types import Batch, LocalTraining, Loss, SharedUpdate
 
 # Of the examples that a client step is compared on.
 _PROBED = 4
@@ -101,15 +101,6 @@ def _probe(
     network = harden(copy.deepcopy(model).eval(), defence)
     sent = run_client(network, few, defence=defence, local=local, loss=loss, task=task).update
     return hash_tensors({**sent.tensors, **sent.buffers}) if isinstance(sent, SharedUpdate) else "sealed"
-
-
-def hash_tensors(tensors: Tensors) -> str:
-    """Hash of names, dtypes, shapes and bytes."""
-    found = hashlib.sha256()
-    for name, value in sorted(tensors.items()):
-        found.update(f"{name} {value.dtype} {list(value.shape)}".encode())
-        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
 
 
 def _read(text: str) -> Utility:

@@ -11,11 +11,12 @@ from types import FunctionType
 from torch import nn
 
 from leakscope.client import digest, run_client
-from leakscope.federated.cache import hash_tensors, tell
+from leakscope.federated.cache import tell
 from leakscope.federated.client import Client
 from leakscope.federated.experiment import Experiment
 from leakscope.networks import copy_network
 from leakscope.software import software
+from leakscope.tensors import hash_tensors
 from leakscope.types import Batch, SharedUpdate
 
 # More rounds continue a training; an aggregator may hold keys, which no file may tell.
