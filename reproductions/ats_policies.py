@@ -44,6 +44,16 @@ EXPECTED = {
 }
 
 
+# The papers' objective, which compares all layers, by our optimiser: fewer steps, the same distance.
+SEARCH = "inverting-gradients:layers=all"
+
+
+def attack_of(scale: RecipeScale) -> str:
+    """The scale's attack, of as many steps as it says."""
+    attack = scale.options["attack"]
+    return f"{attack}{',' if ':' in attack else ':'}steps={scale.steps}"
+
+
 def transforms_spec(policy: str, *, augment: str = "none") -> str:
     """The defence of a policy by its numbers; `none` where it does nothing."""
     if policy == NUMBERS[NONE] and augment == "none":
@@ -126,7 +136,7 @@ def policy_cells(
                 model=policy_network(setting, numbers if trained_with is None else trained_with, **options),
                 data=setting["name"],
                 indices=[batch],
-                attack=attack or f"{scale.options['attack']}:steps={scale.steps}",
+                attack=attack or attack_of(scale),
                 defence=transforms_spec(numbers, augment=augment),
                 scenario="B",
                 seed=victim,

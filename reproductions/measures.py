@@ -101,7 +101,7 @@ def agic_fedavg(scenario: str, say: Say) -> Measured:
         quality, seconds = [], []
         for attack in (
             ls.get_attack("agic", steps=60),
-            ls.get_attack("inverting-gradients", steps=60, replay="simulate"),
+            ls.get_attack("inverting-gradients", steps=60, replay="simulate", layers="all"),
         ):
             began = time.process_time()
             quality.append(psnr_of(attack, seen, private, seed=victim))

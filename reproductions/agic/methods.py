@@ -30,13 +30,13 @@ def attack_gradient(method: str, *, schedule: str, steps: int) -> str:
     if schedule == "held":
         # The registry has no Inverting Gradients at a held rate; this is the same objective by the same optimiser.
         return weigh_layers(1, modifier=False, schedule=schedule, steps=steps)
-    return f"inverting-gradients:schedule={schedule},steps={steps}"
+    return f"inverting-gradients:layers=all,schedule={schedule},steps={steps}"
 
 
 def attack_delta(method: str, *, schedule: str, steps: int) -> str:
     """The same on a delta of several local steps, which the older two simulate."""
     if method == "InvG":
-        return f"inverting-gradients:replay=simulate,schedule={schedule},steps={steps}"
+        return f"inverting-gradients:replay=simulate,layers=all,schedule={schedule},steps={steps}"
     if method == "AGIC, one batch":
         return weigh_layers(1, modifier=False, schedule=schedule, steps=steps)
     return attack_gradient("AGIC" if method.startswith("AGIC") else method, schedule=schedule, steps=steps)

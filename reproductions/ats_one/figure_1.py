@@ -21,7 +21,13 @@ from leakscope.reproduction.drawing import Drawing, draw_lines
 from leakscope.reproduction.papers import ATS_ONE
 from leakscope.reproduction.statistics import paired_interval
 from reproductions.ats_one.table_1 import CPU_CIFAR, PAPER_BLOCKS, SMOKE_BLOCK, STAND_INS
-from reproductions.ats_policies import HOME, NONE, NUMBERS, policy_cells
+from reproductions.ats_policies import (
+    HOME,
+    NONE,
+    NUMBERS,
+    SEARCH,
+    policy_cells,
+)
 
 NAME = "ats_one/figure-1"
 POLICY = "3-1-7"
@@ -97,9 +103,9 @@ RECIPE = PaperRecipe(
         for policy in (NONE, POLICY)
     ),
     scales=(
-        RecipeScale("smoke", 0.01, steps=2, options={"attack": "inverting-gradients", "blocks": [SMOKE_BLOCK]}),
+        RecipeScale("smoke", 0.01, steps=2, options={"attack": SEARCH, "blocks": [SMOKE_BLOCK]}),
         # 6 attacks of 36 s; those without a policy belong to Table 1.
-        RecipeScale("cpu", 4, steps=200, options={"attack": "inverting-gradients", "blocks": [CPU_CIFAR]}),
+        RecipeScale("cpu", 4, steps=200, options={"attack": SEARCH, "blocks": [CPU_CIFAR]}),
         RecipeScale(
             "paper",
             180_000,

@@ -22,7 +22,14 @@ from leakscope.reproduction.drawing import Drawing, draw_lines
 from leakscope.reproduction.papers import ATS_ONE
 from leakscope.reproduction.statistics import paired_interval
 from reproductions.ats_one.table_1 import CPU_CIFAR, PAPER_BLOCKS, SMOKE_BLOCK
-from reproductions.ats_policies import HOME, NONE, NUMBERS, policy_network
+from reproductions.ats_policies import (
+    HOME,
+    NONE,
+    NUMBERS,
+    SEARCH,
+    attack_of,
+    policy_network,
+)
 
 NAME = "ats_one/figure-5"
 POLICIES = {NONE: NUMBERS[NONE], "Random": NUMBERS["Random"], "3-1-7": "3-1-7"}
@@ -42,7 +49,7 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
                 data=setting["name"],
                 indices=[batch],
                 model=policy_network(setting, numbers if scale.options["trained_with_policy"] else NUMBERS[NONE]),
-                attack=f"{scale.options['attack']}:steps={scale.steps}",
+                attack=attack_of(scale),
                 seed=victim,
             )
 
@@ -105,7 +112,7 @@ RECIPE = PaperRecipe(
             "smoke",
             0.01,
             steps=2,
-            options={"attack": "inverting-gradients", "blocks": [SMOKE_BLOCK], "trained_with_policy": False},
+            options={"attack": SEARCH, "blocks": [SMOKE_BLOCK], "trained_with_policy": False},
         ),
         # 9 attacks of 36 s; the network is Table 1's.
         RecipeScale(
@@ -113,7 +120,7 @@ RECIPE = PaperRecipe(
             5.5,
             steps=200,
             options={
-                "attack": "inverting-gradients",
+                "attack": SEARCH,
                 "blocks": [CPU_CIFAR | {"victims": 3}],
                 "trained_with_policy": False,
             },

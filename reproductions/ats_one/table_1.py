@@ -8,7 +8,16 @@ from typing import Any
 from leakscope.reproduction import Claim, PaperNumber, PaperRecipe, RecipeCell, RecipeScale, Results, above, every
 from leakscope.reproduction.drawing import Drawing, compare_groups
 from leakscope.reproduction.papers import ATS_ONE
-from reproductions.ats_policies import HOME, NONE, NUMBERS, accuracy_cells, policy_cells, psnr_above, psnr_metric
+from reproductions.ats_policies import (
+    HOME,
+    NONE,
+    NUMBERS,
+    SEARCH,
+    accuracy_cells,
+    policy_cells,
+    psnr_above,
+    psnr_metric,
+)
 
 NAME = HOME
 # (PSNR, its standard deviation, accuracy) by block and row; of blocks (c) and (d) the text at hand ends after the third
@@ -129,7 +138,7 @@ SCALES = (
         "smoke",
         0.01,
         steps=2,
-        options={"attack": "inverting-gradients", "blocks": [SMOKE_BLOCK], "accuracies": [SMOKE_ACCURACY]},
+        options={"attack": SEARCH, "blocks": [SMOKE_BLOCK], "accuracies": [SMOKE_ACCURACY]},
     ),
     # 30 × 36 s and 5 networks of 46 s, 15 × 28 s and 5 of 35 s, 8 × 44 s and 4 of 42 s; trainings 15 × 46 s, 15 × 20 s.
     RecipeScale(
@@ -138,7 +147,7 @@ SCALES = (
         seeds=(0, 1, 2),
         steps=200,
         options={
-            "attack": "inverting-gradients",
+            "attack": SEARCH,
             "blocks": [CPU_CIFAR, CPU_FASHION, CPU_CONVNET],
             "accuracies": CPU_ACCURACIES,
         },

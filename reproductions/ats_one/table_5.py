@@ -10,7 +10,16 @@ from leakscope.reproduction.drawing import Drawing, compare_groups
 from leakscope.reproduction.papers import ATS_ONE
 from reproductions.ats_one.table_1 import CPU_ACCURACIES, CPU_FASHION, PAPER_BLOCKS, SMOKE_ACCURACY, SMOKE_BLOCK
 from reproductions.ats_one.table_1 import STAND_INS as TABLE_1_STAND_INS
-from reproductions.ats_policies import HOME, NONE, NUMBERS, accuracy_cells, policy_cells, psnr_above, psnr_metric
+from reproductions.ats_policies import (
+    HOME,
+    NONE,
+    NUMBERS,
+    SEARCH,
+    accuracy_cells,
+    policy_cells,
+    psnr_above,
+    psnr_metric,
+)
 
 NAME = "ats_one/table-5"
 # (PSNR, standard deviation, accuracy) by network and row.
@@ -106,7 +115,7 @@ RECIPE = PaperRecipe(
             0.01,
             steps=2,
             options={
-                "attack": "inverting-gradients",
+                "attack": SEARCH,
                 "blocks": [SMOKE_BLOCK | SMOKE | {"rows": [NONE, "Hybrid"]}],
                 "accuracies": [SMOKE_ACCURACY | SMOKE | {"rows": [NONE]}],
             },
@@ -117,7 +126,7 @@ RECIPE = PaperRecipe(
             9,
             seeds=(0, 1, 2),
             steps=200,
-            options={"attack": "inverting-gradients", "blocks": [CPU_FASHION], "accuracies": CPU_ACCURACIES[1:]},
+            options={"attack": SEARCH, "blocks": [CPU_FASHION], "accuracies": CPU_ACCURACIES[1:]},
         ),
         RecipeScale(
             "paper",

@@ -9,7 +9,14 @@ from leakscope.reproduction.drawing import Drawing, compare_groups
 from leakscope.reproduction.papers import ATS_ONE
 from reproductions.ats_one.table_1 import PAPER_TRAINING, SMOKE_BLOCK
 from reproductions.ats_one.table_3 import POLICIES
-from reproductions.ats_policies import NONE, accuracy_cells, policy_cells, psnr_above, psnr_metric
+from reproductions.ats_policies import (
+    NONE,
+    SEARCH,
+    accuracy_cells,
+    policy_cells,
+    psnr_above,
+    psnr_metric,
+)
 
 NAME = "ats_one/table-6"
 PRINTED = {NONE: (8.96, 1.25, 61.44), "Hybrid": (7.92, 0.79, 57.38)}
@@ -96,10 +103,10 @@ RECIPE = PaperRecipe(
             "smoke",
             0.01,
             steps=2,
-            options={"attack": "inverting-gradients", "blocks": [SMOKE_BLOCK | {"data": "Rescaled ImageNet"}]},
+            options={"attack": SEARCH, "blocks": [SMOKE_BLOCK | {"data": "Rescaled ImageNet"}]},
         ),
         # 12 attacks of 36 s and two networks of 46 s.
-        RecipeScale("cpu", 9, steps=200, options={"attack": "inverting-gradients", "blocks": [CPU_BLOCK]}),
+        RecipeScale("cpu", 9, steps=200, options={"attack": SEARCH, "blocks": [CPU_BLOCK]}),
         RecipeScale(
             "paper",
             110_000,

@@ -22,6 +22,7 @@ from leakscope.reproduction.cells import Spec
 from leakscope.reproduction.drawing import Drawing, draw_points
 from leakscope.reproduction.papers import ATS_TWO
 from leakscope.types import LocalTraining
+from reproductions.ats_policies import SEARCH, attack_of
 from reproductions.ats_two.scores import draw_policies
 
 NAME = "ats_two/figure-2"
@@ -41,7 +42,7 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
             data=data,
             indices=pictures,
             model=model,
-            attack=f"{scale.options['attack']}:steps={scale.steps}",
+            attack=attack_of(scale),
         )
 
 
@@ -99,7 +100,7 @@ RECIPE = PaperRecipe(
             steps=2,
             models=("reproductions.networks:small_convnet",),
             data=("sample-photos",),
-            options={"policies": 4, "epochs": 0, "attack": "inverting-gradients"},
+            options={"policies": 4, "epochs": 0, "attack": SEARCH},
         ),
         RecipeScale(
             "cpu",
@@ -109,7 +110,7 @@ RECIPE = PaperRecipe(
             steps=60,
             models=("resnet20-4",),
             data=("cifar100",),
-            options={"policies": 40, "epochs": 2, "attack": "inverting-gradients"},
+            options={"policies": 40, "epochs": 2, "attack": SEARCH},
         ),
         RecipeScale(
             "paper",

@@ -16,7 +16,15 @@ from leakscope.reproduction import (
 )
 from leakscope.reproduction.papers import ATS_TWO
 from reproductions.ats_one import table_1
-from reproductions.ats_policies import HOME, NONE, policy_cells, psnr_above, psnr_metric, transforms_spec
+from reproductions.ats_policies import (
+    HOME,
+    NONE,
+    SEARCH,
+    policy_cells,
+    psnr_above,
+    psnr_metric,
+    transforms_spec,
+)
 
 NAME = "ats_two/figure-3"
 ROWS = (NONE, "Hybrid")
@@ -68,7 +76,7 @@ RECIPE = PaperRecipe(
         PaperNumber("Figure 3", row, "PSNR", None, metric=psnr_metric(row), tags={"policy": row}) for row in ROWS
     ),
     scales=(
-        RecipeScale("smoke", 0.01, steps=2, options={"attack": "inverting-gradients", "blocks": [table_1.SMOKE_BLOCK]}),
+        RecipeScale("smoke", 0.01, steps=2, options={"attack": SEARCH, "blocks": [table_1.SMOKE_BLOCK]}),
         # The attacks are those of ats_one/table-1.
         RecipeScale("cpu", 0.1, steps=CPU.steps, options={**CPU.options, "blocks": [table_1.CPU_CIFAR]}),
         RecipeScale("paper", 14_000, steps=PAPER.steps, options={**PAPER.options, "blocks": [table_1.PAPER_BLOCKS[0]]}),

@@ -10,7 +10,15 @@ from leakscope.reproduction.drawing import Drawing, draw_intervals
 from leakscope.reproduction.papers import ATS_TWO
 from leakscope.reproduction.statistics import mean_interval
 from reproductions.ats_one import table_1
-from reproductions.ats_policies import HOME, NONE, NUMBERS, policy_cells, psnr_above, reached
+from reproductions.ats_policies import (
+    HOME,
+    NONE,
+    NUMBERS,
+    SEARCH,
+    policy_cells,
+    psnr_above,
+    reached,
+)
 
 NAME = "ats_two/table-2"
 DEFAULT, ENHANCED, WHOLE = "default", "enhanced", "whole policy"
@@ -122,7 +130,7 @@ RECIPE = PaperRecipe(
             0.01,
             steps=2,
             options={
-                "attack": "inverting-gradients",
+                "attack": SEARCH,
                 "blocks": [table_1.SMOKE_BLOCK],
                 "rows": ["43-18-18"],
                 "whole": 1,
@@ -136,7 +144,7 @@ RECIPE = PaperRecipe(
             23,
             steps=200,
             options={
-                "attack": "inverting-gradients",
+                "attack": SEARCH,
                 "blocks": [table_1.CPU_CIFAR],
                 "whole": 4,
                 "probe": 10,

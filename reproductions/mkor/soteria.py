@@ -33,7 +33,7 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
     """Every method with and without Soteria, on the same batches."""
     data = scale.data[0]
     attacks = {
-        "GI": (f"inverting-gradients:steps={scale.steps}", "cross-entropy"),
+        "GI": (f"inverting-gradients:layers=all,steps={scale.steps}", "cross-entropy"),
         "CF": (f"class-fishing:searches={scale.options['searches']},steps={scale.steps}", "cross-entropy"),
         "MKOR": ("mkor:loss=raw-nll", "raw-nll"),
     }

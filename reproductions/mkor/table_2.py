@@ -38,7 +38,7 @@ def specs(scale: RecipeScale) -> dict[str, tuple[str, str]]:
     return {
         "DLG": (f"dlg:steps={few},restarts=1,retries=0", "cross-entropy"),
         "iDLG": (f"idlg:steps={few}", "cross-entropy"),
-        "GI": (f"inverting-gradients:steps={steps}", "cross-entropy"),
+        "GI": (f"inverting-gradients:layers=all,steps={steps}", "cross-entropy"),
         # No class occurs once among a hundred digits: the picture with the largest value of a feature is fished.
         "CF": (f"class-fishing:searches={scale.options['searches']},steps={steps}", "cross-entropy"),
         "MKOR": ("mkor:loss=raw-nll", "raw-nll"),

@@ -65,7 +65,7 @@ def _network(name: str, seed: int) -> Spec:
 
 def _cell(scale: RecipeScale, method: str, place: int, pool: list[int]) -> RecipeCell:
     attacks = {
-        "GI": f"inverting-gradients:steps={scale.steps}",
+        "GI": f"inverting-gradients:layers=all,steps={scale.steps}",
         "CF": f"class-fishing:steps={scale.options['fishing_steps']}",
     }
     is_search = method in attacks

@@ -119,7 +119,7 @@ RECIPE = PaperRecipe(
         smoke_scale(
             batches=[1],
             network={},
-            attacks={"GRNN": "grnn:steps=2,width=4", "IG": "inverting-gradients:steps=2"},
+            attacks={"GRNN": "grnn:steps=2,width=4", "IG": "inverting-gradients:layers=all,steps=2"},
         ),
         RecipeScale(
             "cpu",
@@ -133,7 +133,7 @@ RECIPE = PaperRecipe(
                 "side": 64,
                 "batches": [1],
                 "network": SIGMOID,
-                "attacks": {"GRNN": "grnn:steps=300,tv=1e-6", "IG": "inverting-gradients:steps=300"},
+                "attacks": {"GRNN": "grnn:steps=300,tv=1e-6", "IG": "inverting-gradients:layers=all,steps=300"},
             },
         ),
         RecipeScale(
@@ -150,7 +150,7 @@ RECIPE = PaperRecipe(
                 "network": {},
                 "attacks": {
                     "GRNN": "grnn:steps=1000,schedule=paper,tv=1e-6",
-                    "IG": "inverting-gradients:steps=4800",
+                    "IG": "inverting-gradients:layers=all,steps=4800",
                 },
             },
         ),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import leakscope as ls
+from leakscope.fastgrad import TailProgram
 from leakscope.fastgrad.winograd import Winograd
 from leakscope.matching import routes
 from leakscope.networks import trace
@@ -38,21 +39,24 @@ def _count_tensors() -> int:
     return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
 
 
-def _reconstruct(model: nn.Module) -> None:
+def _reconstruct(model: nn.Module, *, layers: str = "steady") -> None:
     batch = batch_of([1], shape=(3, 16, 16), dtype=torch.float32)
-    ls.get_attack("inverting-gradients", steps=2).reconstruct(seen_of(model, batch), seed=0)
+    ls.get_attack("inverting-gradients", steps=2, layers=layers).reconstruct(seen_of(model, batch), seed=0)
 
 
-def test_compiled_networks_die_with_the_run(monkeypatch, no_collector):
-    compile_network, layers = routes.compile_network, []
+@pytest.mark.parametrize(("chosen", "function"), [("all", "compile_network"), ("steady", "compile_tail")])
+def test_compiled_networks_die_with_the_run(monkeypatch, no_collector, chosen, function):
+    compiling, layers = getattr(routes, function), []
 
     def remember(*args, **kwargs):
-        program = compile_network(*args, **kwargs)
-        layers.extend((type(one.layer), weakref.ref(one.layer)) for one in program.instructions)
-        return program
+        network = compiling(*args, **kwargs)
+        programs = (network.head, network.tail) if isinstance(network, TailProgram) else (network,)
+        instructions = [one for program in programs for one in program.instructions]
+        layers.extend((type(one.layer), weakref.ref(one.layer)) for one in instructions)
+        return network
 
-    monkeypatch.setattr(routes, "compile_network", remember)
-    _reconstruct(_network())
+    monkeypatch.setattr(routes, function, remember)
+    _reconstruct(_network(), layers=chosen)
     assert Winograd in [kind for kind, _ in layers]
     assert [kind.__name__ for kind, layer in layers if layer() is not None] == []
 

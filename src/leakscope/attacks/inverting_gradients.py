@@ -8,7 +8,7 @@ from leakscope.errors import UsageError, suggest
 from leakscope.matching.distances import Cosine
 from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.labels import Inferred
-from leakscope.matching.presets import ScheduleName, schedule_preset
+from leakscope.matching.presets import LayerChoice, ScheduleName, choose_layers, schedule_preset
 from leakscope.matching.recipe import Recipe
 from leakscope.matching.replays import AsKnown, LocalSteps, OneGradient, Replay
 
@@ -25,6 +25,7 @@ def inverting_gradients(
     lr: float | None = None,
     restarts: int = 1,
     replay: Literal["as-known", "simulate", "one-gradient"] = "as-known",
+    layers: LayerChoice | None = None,
     num_examples: int | None = None,
 ) -> GradientMatching:
     """Match the direction of the gradient, 1 − cos(g, t) + TV, inside the box of valid images.
@@ -33,6 +34,9 @@ def inverting_gradients(
     absolute TV weight. The default reaches the same quality in far fewer evaluations: signed
     Adam with a larger, linearly falling rate and a TV weight relative to the matching gradient.
     Unless `tv` is given, that weight fits the number and size of the images.
+
+    `layers="steady"`, the default but for the published optimiser, lets the search compare those layers whose gradients
+    change little by little with the picture; "all" is what the paper does.
 
     `replay` says how a delta is compared: by simulating the local steps, by one gradient of all
     examples, or by simulation only where rate, steps and the order of labels are known.
@@ -50,6 +54,7 @@ def inverting_gradients(
             distance=Cosine(),
             penalties=(preset.penalty,),
             optimiser=preset.optimiser,
+            steady=choose_layers(schedule, layers=layers, lr=lr),
         ),
         steps=preset.steps,
         restarts=restarts,

@@ -125,9 +125,7 @@ def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None) -> st
     return ran[-1]
 
 
-def score_features(
-    context: StepContext, layer: str, *, epsilon: float, gradient: Tensors | None = None
-) -> Tensor:
+def score_features(context: StepContext, layer: str, *, epsilon: float, gradient: Tensors | None = None) -> Tensor:
     """Σ_batch ‖∂r_i/∂x‖ / (r_i + ε) for every feature i that `layer` receives; r keeps its sign.
 
     With the `gradient` of the step, lengths that were found for the very same step are not computed again.

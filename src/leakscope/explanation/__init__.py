@@ -5,6 +5,7 @@ from __future__ import annotations
 from leakscope.explanation.assess import measure_fit, settle_with_truth
 from leakscope.explanation.diagnosis import Diagnosis, diagnose
 from leakscope.explanation.fit import MatchedPart, explained_by
+from leakscope.explanation.unrelated import unrelated_inputs
 from leakscope.explanation.verdict import is_unfinished, judge_with_truth, settle_status
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "measure_fit",
     "settle_status",
     "settle_with_truth",
+    "unrelated_inputs",
 ]

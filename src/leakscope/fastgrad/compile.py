@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -18,12 +18,14 @@ from leakscope.fastgrad.losses import choose_rule
 from leakscope.fastgrad.memory import keep_freed_memory
 from leakscope.fastgrad.program import Instruction, Program
 from leakscope.fastgrad.second_pass import Differences, Tangents
+from leakscope.fastgrad.tail import TailProgram, split_before
 from leakscope.fastgrad.trace import Trace, Unsupported, overwrites_input, trace_network
 from leakscope.fastgrad.winograd import FromTiles, ToTiles
 from leakscope.networks import is_normalisation
 from leakscope.types import Loss
 
 Mode = Literal["differences", "tangents"]
+Compiled = TypeVar("Compiled", Program, TailProgram)
 CompileCall = Callable[[Trace, fx.Node], list[CompiledLayer]]
 
 SECOND_PASSES = {"differences": Differences, "tangents": Tangents}
@@ -76,7 +78,7 @@ CALLS: dict[Any, CompileCall] = {
 
 
 def compile_network(model: nn.Module, *, loss: Loss, example: Tensor, mode: Mode = "differences") -> Program:
-    """Compile `model` for gradient matching; the model is read once.
+    """Compile `model` for matching the gradients of all its parameters; the model is read once.
 
     Args:
         model: made of the calls that `MODULES` and `CALLS` list, without active dropout. Batch norm in training mode
@@ -88,16 +90,48 @@ def compile_network(model: nn.Module, *, loss: Loss, example: Tensor, mode: Mode
     Raises:
         Unsupported: some part of the network has no rule; the message names it.
     """
+    instructions, result = _read(model, example, mode)
+    return _check_logits(_link(model, instructions, result, loss=loss, mode=mode), model, example)
+
+
+def compile_tail(
+    model: nn.Module, wanted: Collection[str], *, loss: Loss, example: Tensor, mode: Mode = "differences"
+) -> Program | TailProgram:
+    """As `compile_network`, for matching the gradients of the parameters `wanted` alone.
+
+    What comes before the first of them runs once forward and once back. Where nothing can be cut off, all of the
+    network is one program.
+    """
+    instructions, result = _read(model, example, mode)
+    cut = split_before(instructions, wanted)
+    if cut is None:
+        return _check_logits(_link(model, instructions, result, loss=loss, mode=mode), model, example)
+    head = _link(model, cut.head, cut.value, loss=loss, mode=mode)
+    tail = _link(model, cut.tail, result, loss=loss, mode=mode)
+    return _check_logits(TailProgram(head, tail), model, example)
+
+
+def _read(model: nn.Module, example: Tensor, mode: Mode) -> tuple[list[Instruction], int]:
     if mode not in SECOND_PASSES:
         raise UsageError(f"mode must be 'differences' or 'tangents', got {mode!r}")
     keep_freed_memory(example)
     with torch.no_grad():
         instructions, result = _compile_nodes(trace_network(model, example))
-        names = _list_names(model, instructions)
-        laid_out = _change_layouts(instructions)
-        program = Program(laid_out, result, names, loss=choose_rule(loss), second=SECOND_PASSES[mode]())
-        expected = _run_model(model, example)
-        found = program.logits(example)
+    # Over all of them: a parameter of two layers may stand in both parts of a network that is cut.
+    _list_names(model, instructions)
+    return instructions, result
+
+
+@torch.no_grad()
+def _link(model: nn.Module, instructions: list[Instruction], result: int, *, loss: Loss, mode: Mode) -> Program:
+    laid_out, plain = _change_layouts(instructions, result)
+    names = _list_names(model, instructions)
+    return Program(laid_out, plain, names, loss=choose_rule(loss), second=SECOND_PASSES[mode]())
+
+
+@torch.no_grad()
+def _check_logits(program: Compiled, model: nn.Module, example: Tensor) -> Compiled:
+    expected, found = _run_model(model, example), program.logits(example)
     scale = expected.abs().max().clamp_min(torch.finfo(expected.dtype).tiny)
     if found.shape != expected.shape or not bool((found - expected).abs().max() <= 1e-3 * scale):
         raise Unsupported("the compiled network does not reproduce the logits of the model")
@@ -175,12 +209,12 @@ def _list_names(model: nn.Module, instructions: list[Instruction]) -> tuple[str,
     return tuple(name for name, _ in model.named_parameters() if name in set(used))
 
 
-def _change_layouts(instructions: list[Instruction]) -> tuple[Instruction, ...]:
-    """Insert the changes between plain images and tiles; each value is changed at most once."""
+def _change_layouts(instructions: list[Instruction], result: int) -> tuple[tuple[Instruction, ...], int]:
+    """Insert the changes between plain images and tiles, each value at most once; the result is plain."""
     done: list[Instruction] = []
     layouts = {0: "plain"}
     renamed: dict[tuple[int, str], int] = {(0, "plain"): 0}
-    fresh = len(instructions) + 1
+    fresh = 1 + max((one.output for one in instructions), default=0)
 
     def fetch(value: int, wanted: str) -> int:
         nonlocal fresh
@@ -199,4 +233,5 @@ def _change_layouts(instructions: list[Instruction]) -> tuple[Instruction, ...]:
         done.append(replace(instruction, inputs=inputs))
         layouts[instruction.output] = wanted
         renamed[instruction.output, wanted] = instruction.output
-    return tuple(done)
+    plain = fetch(result, "plain")
+    return tuple(done), plain

@@ -94,7 +94,7 @@ class Program:
     @torch.no_grad()
     def logits(self, inputs: Tensor) -> Tensor:
         """The logits [n, K] of inputs [n, *input_shape]."""
-        return self.run_forward(self._start_memos(groups=1, keep=False), inputs)
+        return self.run_forward(self.start_memos(groups=1), inputs)
 
     def at(self, offset: Mapping[str, Tensor]) -> Program:
         """The same network with parameters moved by `offset`, name → [G, *shape]; a missing name stays."""
@@ -110,7 +110,7 @@ class Program:
             targets: [G, n] class indices or [G, n, K] probabilities.
             curved: whether `derive` shall find how they change; takes memory as large as they are.
         """
-        memos = self._start_memos(groups=len(inputs), keep=self.second.keeps_activations, curved=curved)
+        memos = self.start_memos(groups=len(inputs), keep=self.second.keeps_activations, curved=curved)
         logits = self.run_forward(memos, inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
         residual = self.loss.find_residual(logits, targets)
         input_gradient = self.run_backward(memos, residual.flatten(0, 1)).view(inputs.shape)
@@ -182,9 +182,10 @@ class Program:
         last.pop(self.result, None)
         return tuple(tuple(v for v, at in last.items() if at == place) for place in range(len(self.instructions)))
 
-    def _start_memos(self, *, groups: int, keep: bool, curved: bool = False) -> list[Memo]:
+    def start_memos(self, *, groups: int, first: bool = True, keep: bool = False, curved: bool = False) -> list[Memo]:
+        """Memos for a pass through all layers; of one that is not a first one no gradients are recorded."""
         layers = (instruction.layer for instruction in self.instructions)
-        return [Memo(groups, keep=keep, curved=curved, weights=layer.prepared) for layer in layers]
+        return [Memo(groups, first=first, keep=keep, curved=curved, weights=layer.prepared) for layer in layers]
 
     def _walk_back(self, memos: list[Memo], grad: Tensor, *, rule: BackwardRule) -> Tensor:
         grads = {self.result: grad}

@@ -114,7 +114,7 @@ class GradientMatching(Attack):
             targets = reconstruction.targets
         if targets is None:
             targets = torch.zeros(len(reconstruction.inputs), dtype=torch.long, device=seen.device)
-        problem = self._problem([seen])
+        problem = self._narrowed(seen)._problem([seen])
         return float(plain_distance(problem, reconstruction.inputs, targets, given=reconstruction.unknowns))
 
     def _reconstruct(self, seen: Observation, seed: int, watch: Watch | None) -> Reconstruction:
@@ -129,9 +129,14 @@ class GradientMatching(Attack):
         counts = [self._count(one) for one in seen]
         chunks = lockstep_chunks(seen, counts, self.restarts, joined=self.joins_rounds, replay=self.recipe.replay)
         for places in chunks:
-            found = self._chunk([seen[place] for place in places], places, seed, watch)
+            together = [seen[place] for place in places]
+            # Victims that run together have one model, and so the same steady layers.
+            found = self._narrowed(together[0])._chunk(together, places, seed, watch)
             results.update(zip(places, found, strict=True))
         return [results[place] for place in range(len(seen))]
+
+    def _narrowed(self, seen: Observation) -> GradientMatching:
+        return replace(self, recipe=self.recipe.narrowed(seen, steps=self.steps))
 
     def _count(self, seen: Observation) -> int:
         return count_examples(seen, self.num_examples, attack=self.name)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 from leakscope.errors import UsageError
 from leakscope.matching.candidates import Pixels
 from leakscope.matching.optimisers import Adam, linear, three_drops
 from leakscope.matching.penalties import TotalVariation
+from leakscope.matching.steadiness import SteadyLayers
 
 ScheduleName = Literal["accelerated", "paper"]
+LayerChoice = Literal["steady", "all"]
 _T = TypeVar("_T")
 
 # The deviation of natural pictures is a quarter of their range: rates then mean the same whether or not a network
@@ -59,6 +61,18 @@ def schedule_preset(
         _PUBLISHED_PIXELS,
     )
     return by_schedule(schedule, accelerated=fast, paper=published)
+
+
+def choose_layers(schedule: ScheduleName, *, layers: LayerChoice | None, lr: float | None) -> SteadyLayers | None:
+    """What a search compares: by default the steady layers, and all of them with the published optimiser.
+
+    A rate that was given stays as it is.
+    """
+    if layers not in (None, *get_args(LayerChoice)):
+        raise UsageError(f"layers must be 'steady' or 'all', got {layers!r}")
+    if (layers or by_schedule(schedule, accelerated="steady", paper="all")) == "all":
+        return None
+    return SteadyLayers() if lr is None else SteadyLayers(haste=1.0)
 
 
 def held_preset(*, lr: float | None = None, tv: float | None = None, steps: int | None = None) -> Preset:

@@ -183,7 +183,11 @@ class PlainRoute:
 
     def distance_at(self, images: Tensor, targets: Tensor, target: Grouped, *, create_graph: bool) -> Tensor:
         """Distance of one group; with `create_graph` differentiable in images, soft targets and what is given."""
-        parameters = {k: v.detach().requires_grad_() for k, v in trainable(self.seen.model).items()}
+        moving = trainable(self.seen.model)
+        if self.replay.local(self.seen) is None:
+            # Of local training every gradient counts; of one gradient those that are compared.
+            moving = {name: moving[name] for name in target}
+        parameters = {name: value.detach().requires_grad_() for name, value in moving.items()}
         found = predict(self.replay, self.seen, parameters, images, targets, create_graph=create_graph)
         return self.distance.value({name: found[name][None] for name in target}, target)[0]
 

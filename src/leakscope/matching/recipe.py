@@ -15,6 +15,7 @@ from leakscope.matching.problem import (
 )
 from leakscope.matching.replays import Replay, scale_known
 from leakscope.matching.replays.replay import count_local_steps, gradient_factor
+from leakscope.matching.steadiness import SteadyLayers
 from leakscope.types import Observation
 
 
@@ -39,6 +40,8 @@ class Recipe:
         only: names of the tensors that are matched; None for all that were shared.
         leave_out: which of them are not matched, as what was observed tells.
         unknowns: whether tensors that the network declares unknown are searched for, beside the candidate.
+        steady: which layers a search compares, of those that are matched; None for all. What a result has to explain
+            is all that is matched.
     """
 
     labels: LabelRule
@@ -56,6 +59,7 @@ class Recipe:
     only: tuple[str, ...] | None = None
     leave_out: tuple[Selection, ...] = ()
     unknowns: bool = False
+    steady: SteadyLayers | None = None
 
     @property
     def matches_rounds(self) -> bool:
@@ -108,3 +112,15 @@ class Recipe:
                 f"{missing[0]!r} is to be matched but was not shared; choose among {', '.join(shared)}"
             )
         return replace(seen, update=replace(seen.update, tensors={name: shared[name] for name in chosen}))
+
+    def narrowed(self, seen: Observation, *, steps: int) -> Recipe:
+        """The recipe of a search of so many steps: of the matched tensors the steady ones, at the rate they allow."""
+        if self.steady is None:
+            return self
+        matched = self.matched(seen).update.tensors
+        unsteady = set(self.steady.unsteady(seen))
+        kept = tuple(name for name in matched if name not in unsteady)
+        if not kept or len(kept) == len(matched):
+            return replace(self, steady=None)
+        optimiser = self.optimiser.hastened(self.steady.factor_of_rate(steps))
+        return replace(self, steady=None, only=kept, leave_out=(), optimiser=optimiser)

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from leakscope.fastgrad import LocalProgram, Unsupported, compile_network
+from leakscope.client import trainable
+from leakscope.fastgrad import LocalProgram, Program, Unsupported, compile_network, compile_tail
 from leakscope.fastgrad.compile import Mode
 from leakscope.matching.distances import Distance
 from leakscope.matching.distances.distance import Grouped
@@ -209,12 +210,18 @@ class Guard:
         simulation = simulate(self._replay, self._seen, place.images.shape[1])
         # What one pass works on: the examples of one step.
         example = place.images[0] if simulation is None else place.images[0, list(simulation.order[0])]
-        network = compile_network(model, loss=self._seen.loss, example=example, mode=mode)
+        told = {"loss": self._seen.loss, "example": example, "mode": mode}
+        if simulation is None and place.target.keys() < trainable(model).keys():
+            network = compile_tail(model, place.target, **told)
+        else:
+            # Of local training every gradient counts: it moves the weights of the next step.
+            network = compile_network(model, **told)
         outside = [name for name in place.target if name not in network.names]
         if outside:
             raise Unsupported(f"no layer uses parameter {outside[0]}")
         if simulation is None:
             return network
+        assert isinstance(network, Program)  # of local training nothing is cut off
         return LocalProgram(network, simulation.order, simulation.rates, simulation.factor)
 
     def stay_plain(self, reason: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -82,6 +82,10 @@ class Optimiser(ABC):
         """The same optimiser as it suits a network of so many parameters."""
         return self
 
+    def hastened(self, factor: float) -> Optimiser:
+        """The same optimiser at `factor` times its rate, where it has one."""
+        return self
+
 
 @dataclass(frozen=True)
 class Adam(Optimiser):
@@ -104,6 +108,10 @@ class Adam(Optimiser):
     def least_steps(self, kind: NetworkKind) -> int:
         """That of the schedule."""
         return self.schedule.least_steps(kind)
+
+    def hastened(self, factor: float) -> Adam:
+        """Adam at `factor` times its rate."""
+        return replace(self, lr=factor * self.lr)
 
     def states(self, evaluate: Evaluate, start: Variables, *, steps: int, project: Project) -> Iterator[State]:
         """Run Adam with bias correction."""
