@@ -170,12 +170,27 @@ def test_denoised_hardly_listens_to_a_tensor_drowned_in_noise():
     assert float(distance.value(off_drowned, target)) == pytest.approx(4e-4)
 
 
+def test_beside_a_prior_no_tensor_is_weighed_and_rounds_are_still():
+    target = {name: torch.full((1, 4), size).double() for name, size in (("clear", 10.0), ("drowned", 0.1))}
+    plain, weighed = (Denoised(SquaredL2(), 0.04, weighs_tensors=weighs) for weighs in (False, True))
+    for name in target:
+        assert float(plain.value({**target, name: target[name] + 1}, target)) == pytest.approx(4)
+    torch.testing.assert_close(plain.clearness(target), weighed.clearness(target))
+    seen = observe(model := dense(), shared(model, batch_of([1])), scenario="B", truth=batch_of([1]))
+    recipe = replace(inverting_gradients().recipe, noise=0.01)
+    for chosen, expected in ((recipe, False), (replace(recipe, penalties=()), True)):
+        distance = chosen.distance_to(seen)
+        assert isinstance(distance, Denoised)
+        assert distance.weighs_tensors is expected
+
+
 def test_noise_on_a_delta_weighs_as_the_same_noise_on_a_gradient():
     model, batch, local = dense(), batch_of([1]), LocalTraining(0.01, 4, 1)
     gradient = shared(model, batch)
     delta = SharedUpdate("delta", scale(gradient.tensors, -local.total_rate(4)), num_examples=1, local=local)
     seen = [observe(model, update, scenario="C", truth=batch) for update in (gradient, delta)]
-    recipe, sigma = inverting_gradients().recipe, 0.05
+    # Without a prior tensors are weighed.
+    recipe, sigma = replace(inverting_gradients().recipe, penalties=()), 0.05
     noises = (sigma, sigma * local.total_rate(4))
     gains = []
     for one, noise in zip(seen, noises, strict=True):

@@ -12,6 +12,7 @@ import leakscope as ls
 from leakscope.attacks.inverting_gradients import inverting_gradients
 from leakscope.errors import UsageError
 from leakscope.matching.steadiness import SteadyLayers, measure_layers
+from leakscope.registry import defence_from_spec
 from tiny import batch_of, dense, shared
 
 SHAPE = (1, 16, 16)
@@ -106,6 +107,17 @@ def test_the_search_compares_steady_layers_and_has_to_explain_all(steps, factor)
     assert tuple(attack.matched_part(seen).seen.update.tensors) == tuple(seen.update.tensors)
     given = inverting_gradients(lr=0.3).recipe.narrowed(seen, steps=steps)
     assert (given.only, given.optimiser.lr) == (names_of(*BEHIND), 0.3)
+
+
+@pytest.mark.parametrize("spec", ["gaussian-noise:sigma=0.01", "dp-sgd:norm=1,noise_multiplier=1", "quantise", "sign"])
+def test_who_knows_that_every_number_is_disturbed_compares_all_layers(spec):
+    seen = seen_of(pooled())
+    attack = defence_from_spec(spec).adapt(inverting_gradients())
+    narrowed = attack.recipe.narrowed(seen, steps=30)
+    assert (narrowed.only, narrowed.steady) == (None, None)
+    assert narrowed.optimiser == attack.recipe.optimiser
+    pruned = ls.get_defence("prune").adapt(inverting_gradients())
+    assert pruned.recipe.narrowed(seen, steps=30).only == names_of(*BEHIND)
 
 
 def test_what_a_defence_leaves_out_stays_out():

@@ -50,7 +50,10 @@ class Quantise(UpdateDefence):
         if self.bits == ALL_BITS:
             return attack
         return attack.revised(
-            lambda recipe: replace(recipe, distance=Rounded(recipe.distance, self.levels), joins_rounds=True)
+            # Rounding at random is noise on every number: all of them are compared.
+            lambda recipe: replace(
+                recipe, distance=Rounded(recipe.distance, self.levels), joins_rounds=True, steady=None
+            )
         )
 
     def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:

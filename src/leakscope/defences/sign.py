@@ -25,8 +25,13 @@ class Sign(UpdateDefence):
     paper: str = PAPER
 
     def adapt(self, attack: Attack) -> Attack:
-        """The attacker takes signs of its candidates' gradients too, softly, so that they can be differentiated."""
-        return attack.revised(lambda recipe: replace(recipe, distance=SoftSigned(recipe.distance, scaled=self.scaled)))
+        """The attacker takes signs of its candidates' gradients too, softly, so that they can be differentiated.
+
+        A sign says little of a number, so that all of them are compared.
+        """
+        return attack.revised(
+            lambda recipe: replace(recipe, distance=SoftSigned(recipe.distance, scaled=self.scaled), steady=None)
+        )
 
     def rewrite(self, tensors: Tensors, rng: Generator) -> dict[str, Tensor]:
         """Replace every entry by its sign; an exact zero stays one."""

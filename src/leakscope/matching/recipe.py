@@ -76,7 +76,9 @@ class Recipe:
         if self.replay.local(seen) is None and not scale_known(seen) and not bound.is_scale_free:
             bound = Direction(bound)
         variance = self.noise * gradient_factor(seen) ** 2 + self._variance_of_steps(seen)
-        return Denoised(bound, variance, self.relative_noise) if max(variance, self.relative_noise) > 0 else bound
+        if max(variance, self.relative_noise) == 0:
+            return bound
+        return Denoised(bound, variance, self.relative_noise, weighs_tensors=not self.penalties)
 
     @property
     def is_noisy(self) -> bool:
@@ -115,8 +117,9 @@ class Recipe:
 
     def narrowed(self, seen: Observation, *, steps: int) -> Recipe:
         """The recipe of a search of so many steps: of the matched tensors the steady ones, at the rate they allow."""
-        if self.steady is None:
-            return self
+        # What noise hides in one number others tell: who reckons with it compares all there are.
+        if self.steady is None or self.is_noisy:
+            return replace(self, steady=None)
         matched = self.matched(seen).update.tensors
         unsteady = set(self.steady.unsteady(seen))
         kept = tuple(name for name in matched if name not in unsteady)

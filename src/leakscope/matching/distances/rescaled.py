@@ -56,20 +56,26 @@ class Weighed(DistanceWrapper):
 
 @dataclass(frozen=True)
 class Denoised(Weighed):
-    """The base distance with noisy tensors weighed down.
+    """The base distance with noisy tensors weighed down, and noisy rounds.
 
     The attacker who knows the noise's variance v weighs tensor t by the share of its energy
     that is signal, √(1 − v·n/‖t‖²) for n shared entries: a tensor drowned in noise only misleads.
     `variance` is in the units of the target, so what changes those goes inside: see `Recipe.distance_to`.
     `relative` is the variance of noise in units of its tensor's own; that of the tensor with its noise is
     1 + `relative` times as large, so that the noise has relative/(1 + relative) of what is observed.
+
+    Weighing keeps a search without a prior from fitting noise. Where a prior does that, it only takes away what a noisy
+    tensor still tells: `weighs_tensors` is False there, and rounds alone are weighed.
     """
 
     variance: float
     relative: float = 0.0
+    weighs_tensors: bool = True
 
     def gains(self, target: Grouped) -> dict[str, Tensor]:
-        """√ of the share of signal, per tensor and group."""
+        """√ of the share of signal, per tensor and group; 1 where tensors are not weighed."""
+        if not self.weighs_tensors:
+            return {name: torch.ones_like(flat(value)[:, 0]) for name, value in target.items()}
         gains = {}
         for name, value in target.items():
             energy = flat(value).square().sum(1).clamp_min(1e-30)
