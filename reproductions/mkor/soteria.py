@@ -59,9 +59,13 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
 
 
 def drops(results: Results, method: str, *, metric: str) -> list[float]:
-    """What Soteria takes from a method, batch by batch: the value without it less the value with it."""
+    """What Soteria takes from a method, batch by batch: the value without it less the value with it.
+
+    An attack that gave up is no evidence that a defence protects: its batch is left out.
+    """
+    well = Results(tuple(one for one in results if one.values.get("ended_ok") == 1.0))
     ours, others = ({"defence": name, "method": method} for name in ("none", "Soteria"))
-    without, defended = results.pairs(metric, ours, others)
+    without, defended = well.pairs(metric, ours, others)
     return [one - other for one, other in zip(without, defended, strict=True)]
 
 
