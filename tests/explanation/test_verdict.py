@@ -110,6 +110,10 @@ def test_a_distance_that_still_falls_is_unfinished_unless_the_update_is_explaine
     assert not is_unfinished(settled, poor, steps=100, least=20)
     assert not is_unfinished(falling, poor, steps=100, least=20)
     assert not is_unfinished((0.1,), poor, steps=None, least=20)
+    # Up and down by half of itself, and no lower than before but once: it came to rest.
+    noisy = [1.0, 0.5] * 49 + [0.3, 1.0]
+    assert not is_unfinished(noisy, poor, steps=100, least=20)
+    assert is_unfinished([one * other for one, other in zip(noisy, halving, strict=True)], poor, steps=100, least=20)
 
 
 def test_too_few_steps_are_unfinished_unless_the_update_fits():

@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "who knows of signs compares numbers",
         "defences/sign.py",
-        "attack.revised(lambda recipe: replace(recipe, distance=SoftSigned(recipe.distance, scaled=self.scaled)))",
-        "attack",
+        "distance=SoftSigned(recipe.distance, scaled=self.scaled), ",
+        "",
         _DEFENCE,
     ),
     Mutant(

@@ -14,6 +14,20 @@ _WORST = ("report/test_worst.py", "report/test_gate.py")
 _LABELS = ("matching/test_label_confidence.py", "matching/test_labels.py")
 
 MUTANTS = (
+    Mutant(
+        "the last fifth beside all before it",
+        "explanation/verdict.py",
+        "known[-2 * last : -last] or known",
+        "known[:-last] or known",
+        ("explanation/test_verdict.py",),
+    ),
+    Mutant(
+        "still falling by the lowest distance of a noisy run",
+        "explanation/verdict.py",
+        "median(known[-last:]) <",
+        "min(known[-last:]) <",
+        ("explanation/test_verdict.py",),
+    ),
     Mutant("explained without the square", "explanation/fit.py", "max(cosine, 0.0) ** 2", "max(cosine, 0.0)", _FIT),
     Mutant("declared share without its 1 −", "explanation/fit.py", "declared = 1 - float", "declared = float", _FIT),
     Mutant(
@@ -155,8 +169,8 @@ MUTANTS = (
     Mutant(
         "a falling distance is finished",
         "explanation/verdict.py",
-        "min(known) < (1 - FALLING) * min(known[:late])",
-        "min(known) > (1 - FALLING) * min(known[:late])",
+        "median(known[-last:]) < (1 - FALLING)",
+        "median(known[-last:]) > (1 - FALLING)",
         _STATUS,
     ),
     Mutant(

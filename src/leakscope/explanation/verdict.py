@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 from leakscope.types import Fit, Status
 
@@ -25,8 +26,9 @@ FITTED = 0.99
 # that is exact to rounding counts there.
 TELLING = 0.9
 EXACT = 0.99999
-# A distance that falls by this share of itself in the last fifth of a run is still falling.
-LATE = 0.8
+# A distance that falls by this share of itself from one fifth of a run to the last one is still falling. Medians, for
+# signed steps make a small distance go up and down by as much.
+FIFTHS = 5
 FALLING = 0.3
 
 
@@ -115,8 +117,8 @@ def is_unfinished(history: Sequence[float], fit: Fit | None, *, steps: int | Non
     if len(known) < least:
         # It stopped by its own rule.
         return False
-    late = max(1, int(LATE * len(known)))
-    return min(known) < (1 - FALLING) * min(known[:late])
+    last = max(1, len(known) // FIFTHS)
+    return median(known[-last:]) < (1 - FALLING) * median(known[-2 * last : -last] or known)
 
 
 def _fitted(unrelated: float) -> float:
