@@ -11,6 +11,7 @@ from torch import nn
 import leakscope as ls
 from leakscope.attacks.inverting_gradients import inverting_gradients
 from leakscope.errors import UsageError
+from leakscope.matching.gradient_matching import GradientMatching
 from leakscope.matching.steadiness import SteadyLayers, measure_layers
 from leakscope.registry import defence_from_spec
 from tiny import batch_of, dense, shared
@@ -35,6 +36,13 @@ def names_of(*places):
 def seen_of(model, *, labels=(1,), shape=SHAPE, **options):
     batch = batch_of(list(labels), shape=shape)
     return ls.observe(model, shared(model, batch), scenario="B", truth=batch, **options)
+
+
+def knowing(spec) -> GradientMatching:
+    """Inverting Gradients by someone who knows of a defence."""
+    attack = defence_from_spec(spec).adapt(inverting_gradients())
+    assert isinstance(attack, GradientMatching)
+    return attack
 
 
 def error_signals(model, inputs, direction):
@@ -112,17 +120,16 @@ def test_the_search_compares_steady_layers_and_has_to_explain_all(steps, factor)
 @pytest.mark.parametrize("spec", ["gaussian-noise:sigma=0.01", "dp-sgd:norm=1,noise_multiplier=1", "quantise", "sign"])
 def test_who_knows_that_every_number_is_disturbed_compares_all_layers(spec):
     seen = seen_of(pooled())
-    attack = defence_from_spec(spec).adapt(inverting_gradients())
+    attack = knowing(spec)
     narrowed = attack.recipe.narrowed(seen, steps=30)
     assert (narrowed.only, narrowed.steady) == (None, None)
     assert narrowed.optimiser == attack.recipe.optimiser
-    pruned = ls.get_defence("prune").adapt(inverting_gradients())
-    assert pruned.recipe.narrowed(seen, steps=30).only == names_of(*BEHIND)
+    assert knowing("prune").recipe.narrowed(seen, steps=30).only == names_of(*BEHIND)
 
 
 def test_what_a_defence_leaves_out_stays_out():
     seen = seen_of(pooled())
-    attack = ls.get_defence("soteria").adapt(inverting_gradients())
+    attack = knowing("soteria")
     assert attack.recipe.narrowed(seen, steps=30).only == ("9.weight", "9.bias", "12.bias")
     assert "12.weight" not in attack.matched_part(seen).seen.update.tensors
 
