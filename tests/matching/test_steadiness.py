@@ -72,6 +72,27 @@ def test_steadiness_is_the_cosine_of_two_error_signals(monkeypatch):
     assert [one.parameters for one in found] == [names_of(at) for at in (*BEFORE, *BEHIND)]
 
 
+class Folded(nn.Module):
+    """Linear, then its size without its sign."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4).double()
+        nn.init.zeros_(self.layer.bias)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1)).abs()
+
+
+def test_signals_that_turn_round_are_the_least_steady_of_all(monkeypatch):
+    one = torch.rand(1, 1, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    monkeypatch.setattr(
+        "leakscope.matching.steadiness.unrelated_inputs", lambda *given, **told: [torch.cat([one, -one])]
+    )
+    (found,) = measure_layers(seen_of(Folded(), shape=(1, 2, 2)))
+    assert found.steadiness == pytest.approx(-1)
+
+
 def test_layers_before_a_maximum_are_unsteady_and_left_out():
     seen = seen_of(pooled())
     before, behind = measure_layers(seen)[:4], measure_layers(seen)[4:]
