@@ -36,7 +36,7 @@ def small_convnet(seed: int) -> nn.Module:
 
 
 def narrow_convnet(channels: int, side: int, *, width: int = 16, classes: int = 10) -> nn.Module:
-    """The reference ConvNet at a quarter of its width: eight convolutions with batch normalisation, two poolings."""
+    """The reference ConvNet, by default at a quarter of its width: eight convolutions with batch norm, two poolings."""
     widths = (channels, width, *[2 * width] * 2, *[4 * width] * 5)
     layers: list[nn.Module] = []
     with torch.random.fork_rng(devices=[]):
