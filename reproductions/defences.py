@@ -37,8 +37,8 @@ DATA = ("fashion-mnist", "cifar10")
 # How LeNet-5 is trained; what DP-SGD claims below is of this training. Its rate was chosen on other pictures and other
 # seeds than the table's: at 0.1 training is unstable with or without a defence, at 0.05 with key-lock.
 TRAINING: dict[str, Any] = {"how": "central", "rounds": 600, "batch_size": 32, "lr": 0.01, "seeds": (0, 1, 2)}
-# Of the narrow ConvNet, whose steps take about fifteen times as long as LeNet-5's. At twice this width there was time for two
-# seeds, and their interval told nothing: 33 % of CIFAR-10 without a defence, 0 to 67.
+# Of the narrow ConvNet, whose steps take about fifteen times as long as LeNet-5's. At twice this width there was time
+# for two seeds, and their interval told nothing: 33 % of CIFAR-10 without a defence, 0 to 67.
 NARROW: dict[str, Any] = {**TRAINING, "rounds": 100}
 NARROW_WIDTH = 8
 # A step of Soteria differentiates every feature of every example apart: 438 plain steps long on the narrow ConvNet.
