@@ -3,6 +3,7 @@
     LEAKSCOPE_DATA=… python -m reproductions.defences                        # all of it; hours on two cores
     python -m reproductions.defences --parts lenet5 --data cifar10           # one network, one data set
     python -m reproductions.defences --parts convnet --defences none soteria # some lines of it
+    python -m reproductions.defences --parts convnet --accuracies            # no attacks
     python -m reproductions.defences --print-only                            # the table of what is finished
 
 Every network with every data set is an ordinary audit in a folder of its own below `--out`: killed, the same command
@@ -135,6 +136,9 @@ def main() -> None:
 
 def measure(part: str, data: str, args: argparse.Namespace) -> Measured:
     """Run the audit of some defences, or what is left of it, and their trainings."""
+    narrow = args.out / "narrow" / data
+    if args.accuracies:
+        return Measured(part, data, (), narrow_costs(data, narrow, args.defences))
     folder = args.out / part / data / ("all" if args.defences == DEFENCES else digest(args.defences))
     settings = {**PARTS[part].settings(data, args.defences), "workers": args.workers}
     ran = run_campaign(parse_config(settings), folder)
@@ -146,7 +150,7 @@ def measure(part: str, data: str, args: argparse.Namespace) -> Measured:
         found.added_to(found.load()).store()
         raise SystemExit(ran.exit_code)
     if part == "convnet":
-        return replace(found, costs=narrow_costs(data, args.out / "narrow" / data, args.defences))
+        return replace(found, costs=narrow_costs(data, narrow, args.defences))
     return found
 
 
@@ -163,8 +167,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--defences", nargs="+", choices=DEFENCES, default=DEFENCES, metavar="SPEC")
     parser.add_argument("--out", type=Path, default=Path("runs/defence-table"))
     parser.add_argument("--workers", type=int, default=2, help="cells at a time")
+    parser.add_argument("--accuracies", action="store_true", help="no attacks; of the ConvNet, which is trained apart")
     parser.add_argument("--print-only", action="store_true", help="the tables of what is finished")
     args = parser.parse_args()
+    if args.accuracies and tuple(args.parts) != ("convnet",):
+        parser.error("--accuracies is for --parts convnet alone: the other parts' audits train their own networks")
     # In one order, so that the same lines are the same audit.
     args.defences = tuple(spec for spec in DEFENCES if spec in args.defences)
     return args

@@ -161,6 +161,27 @@ def test_some_lines_of_the_table_are_added_to_those_that_are_kept(
     assert folder != tmp_path / "convnet" / "cifar10" / "all"
 
 
+def test_accuracies_are_trained_without_an_attack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    arguments(monkeypatch, tmp_path, "--accuracies", "--defences", "none")
+    Measured("convnet", "cifar10", (DefenceCell.of(cell("none", [10.0])),), {}).store()
+    monkeypatch.setattr(defences, "run_campaign", lambda *args: pytest.fail("attacked"))
+    again = {"none": Accuracy(72.0, 70.0, 74.0, at_chance=False)}
+    monkeypatch.setattr(defences, "narrow_costs", lambda data, cache, chosen: again if chosen == ("none",) else {})
+    defences.main()
+    kept = Measured("convnet", "cifar10", (), {}).load()
+    assert kept is not None
+    assert (kept.costs, kept.cells[0].psnr) == (again, (10.0,))
+
+
+def test_accuracies_alone_are_of_the_network_that_is_trained_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments(monkeypatch, tmp_path, "--accuracies", "--parts", "lenet5")
+    with pytest.raises(SystemExit):
+        defences.main()
+    assert "convnet" in capsys.readouterr().err
+
+
 def test_a_shorter_training_claims_the_same_privacy_with_its_own_steps():
     private = [spec for spec in DEFENCES if spec.startswith("dp-sgd")]
     assert len(private) == 2
