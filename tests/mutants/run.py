@@ -2,7 +2,7 @@
 
     cd tests && python -m mutants.run               # all; writes docs/explanation/mutants.md
     cd tests && python -m mutants.run --only CPL --jobs 1
-    cd tests && python -m mutants.run --files defences operations
+    cd tests && python -m mutants.run --files defences operations   # these rows of the page; the others stay
 
 The tests of all mutants must pass on the source as it is, or nothing is said. A finished mutant is kept under
 runs/mutants and not tried again until source or tests change, so that a killed run continues where it stopped.
@@ -41,6 +41,7 @@ PAGE = ROOT / "docs" / "explanation" / "mutants.md"
 # Seconds for the tests of one mutant; a mutant that never ends is noticed too.
 PATIENCE = 240
 ENOUGH = 0.95
+UNNOTICED = "**nothing**"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def main() -> None:
             remaining = (time.monotonic() - began) / place * (len(left) - place)
             how = verdict.noticed_by or "NOT NOTICED"
             say(f"[{place}/{len(left)}] {verdict.name}: {how} ({verdict.seconds:.0f} s; {remaining:.0f} s left)")
-    report(chosen, done, write=not (args.only or args.files))
+    report(chosen, done, write=not args.only)
 
 
 def choose(mutants: Iterable[Mutant], *, words: Sequence[str] | None, files: Sequence[str] | None) -> list[Mutant]:
@@ -219,28 +220,39 @@ def report(mutants: Sequence[Mutant], done: dict[str, Verdict], *, write: bool) 
     for one in alive:
         print(f"not noticed: {one.name} ({one.file}): {one.survives or 'a test is missing'}")
     if write:
-        PAGE.write_text("\n".join(page(mutants, done)) + "\n", encoding="utf-8")
+        before = read_rows(PAGE)
+        rows = before | {one.name: row(one, done[one.name].noticed_by) for one in mutants}
+        PAGE.write_text("\n".join(page([rows[one.name] for one in ALL if one.name in rows])) + "\n", encoding="utf-8")
     enough = len(noticed) >= ENOUGH * len(mutants)
     sys.exit(0 if enough and all(one.survives for one in alive) else 1)
 
 
-def page(mutants: Sequence[Mutant], done: dict[str, Verdict]) -> list[str]:
-    """The table in docs."""
-    noticed = sum(bool(done[one.name].noticed_by) for one in mutants)
-    lines = [
+def row(one: Mutant, noticed_by: str) -> str:
+    """A line of the table in docs."""
+    by = f"`{noticed_by}`" if noticed_by else f"{UNNOTICED}: {one.survives}"
+    return f"| {one.name} | `{one.file}` | {by} |"
+
+
+def read_rows(page: Path) -> dict[str, str]:
+    """The rows that a page has, by the names of their mutants; none of a page that is not there."""
+    lines = page.read_text(encoding="utf-8").splitlines() if page.exists() else []
+    return {line.split(" | ")[0].removeprefix("| "): line for line in lines if " | `" in line}
+
+
+def page(rows: Sequence[str]) -> list[str]:
+    """The page of these rows."""
+    noticed = sum(UNNOTICED not in one for one in rows)
+    return [
         "# Wrong formulas that the tests notice",
         "",
         "A test that passes on a wrong formula proves nothing. `make mutants` puts each of these mistakes into a copy",
         "of the source, a sign, a factor, a square, the wrong tensors or a wrong published setting, and runs the",
-        f"tests that should notice. Of {len(mutants)} mistakes {noticed} were noticed. That command writes this page.",
+        f"tests that should notice. Of {len(rows)} mistakes {noticed} were noticed. That command writes this page.",
         "",
         "| wrong formula | file | noticed by |",
         "|---|---|---|",
+        *rows,
     ]
-    for one in mutants:
-        by = done[one.name].noticed_by
-        lines.append(f"| {one.name} | `{one.file}` | {f'`{by}`' if by else f'**nothing**: {one.survives}'} |")
-    return lines
 
 
 def say(text: str) -> None:
