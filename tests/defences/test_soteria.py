@@ -60,12 +60,14 @@ def test_the_named_divisors():
     assert EPSILONS == {"dlg": 0.0, "inverting-gradients": 0.1, "ggl": 1e-10}
 
 
-def test_more_features_than_fit_at_once():
+@pytest.mark.parametrize("examples", [1, 130])
+def test_more_features_or_examples_than_fit_at_once(examples):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), nn.Linear(36, 150), nn.Sigmoid(), nn.Linear(150, 4)).double()
-    found = score_features(context(model, batch_of([1])), "3", epsilon=0.1)
-    torch.testing.assert_close(found, score_one_by_one(model, batch_of([1]), 0.1))
+    batch = batch_of([1] * examples)
+    found = score_features(context(model, batch), "3", epsilon=0.1)
+    torch.testing.assert_close(found, score_one_by_one(model, batch, 0.1))
 
 
 class Cube(torch.autograd.Function):

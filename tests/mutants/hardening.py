@@ -102,6 +102,13 @@ MUTANTS = (
         _S_DEAD,
     ),
     Mutant(
+        "Soteria takes no feature at once where examples are many",
+        "defences/soteria.py",
+        "max(1, _AT_ONCE // len(inputs))",
+        "_AT_ONCE // len(inputs)",
+        (_SOTERIA + "more_features_or_examples_than_fit_at_once",),
+    ),
+    Mutant(
         "the attacker who knows Soteria matches its tensor",
         "defences/soteria.py",
         "leave_out=(*recipe.leave_out, DefendedWeight(self.layer))",
