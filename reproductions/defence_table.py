@@ -40,17 +40,18 @@ class DefenceCell:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What a training under a defence came to, in percent."""
+    """What trainings under a defence came to, in percent; the interval of one seed is of the test examples alone."""
 
     mean: float
     low: float
     high: float
     at_chance: bool
+    seeds: int = 3
 
     def __str__(self) -> str:
         """For a cell of the table."""
         told = f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"
-        return f"{told}, chance" if self.at_chance else told
+        return told + ", chance" * self.at_chance + ", one seed" * (self.seeds == 1)
 
 
 @dataclass(frozen=True)

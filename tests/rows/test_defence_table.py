@@ -182,6 +182,21 @@ def test_accuracies_alone_are_of_the_network_that_is_trained_apart(
     assert "convnet" in capsys.readouterr().err
 
 
+def test_a_training_of_one_seed_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked, pictures = {}, SimpleNamespace(inputs=torch.zeros(2, 1, 28, 28))
+
+    def train(defence: Any, *_given: Any, seeds: tuple[int, ...], **_others: Any) -> Any:
+        asked[defence.name] = seeds
+        return SimpleNamespace(accuracy=0.5, interval=(0.4, 0.6), at_chance=False)
+
+    monkeypatch.setattr(defences, "train_with", train)
+    monkeypatch.setattr(defences.ls.data, "load", lambda *_given, **_options: pictures)
+    found = defences.narrow_costs("fashion-mnist", tmp_path, ("prune:fraction=0.7", "soteria"))
+    assert asked == {"prune": (0, 1, 2), "soteria": (0,)}
+    assert str(found["soteria"]) == "50.0 [40.0, 60.0], one seed"
+    assert str(found["prune:fraction=0.7"]) == "50.0 [40.0, 60.0]"
+
+
 def test_a_shorter_training_claims_the_same_privacy_with_its_own_steps():
     private = [spec for spec in DEFENCES if spec.startswith("dp-sgd")]
     assert len(private) == 2
