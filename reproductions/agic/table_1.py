@@ -60,7 +60,7 @@ def cells(scale: RecipeScale) -> Iterator[RecipeCell]:
                     data=data,
                     indices=[batch],
                     # The ReLU modifier is another factor, which Table I leaves out.
-                    attack=f"agic:beta={beta:g},ramp={ramp},relu_modifier=false,schedule=held,steps={scale.steps}",
+                    attack=f"agic:beta={beta:g},ramp={ramp},relu_modifier=false,schedule=accelerated,steps={scale.steps}",
                     scenario="A",
                     seed=victim,
                     pictures=int(victim == 0),
@@ -147,7 +147,7 @@ RECIPE = PaperRecipe(
             data=("digits",),
             options={"shapes": ["none", "increasing linear", "decreasing exponential"]},
         ),
-        RecipeScale("cpu", 20, victims=6, among=800, steps=60, models=("resnet20-4",), data=("cifar10",)),
+        RecipeScale("cpu", 20, victims=6, among=800, steps=100, models=("resnet20-4",), data=("cifar10",)),
         RecipeScale(
             "paper",
             110_000,
@@ -161,7 +161,9 @@ RECIPE = PaperRecipe(
     cells=cells,
     figures=_figures,
     notes=(
-        "The paper runs 10,000 iterations of its published schedule; `held` is ours, with the same steps at a rate "
-        "that never falls.",
+        "The paper runs 10,000 iterations of its published schedule; `accelerated` is ours, for a few hundred.",
+        "First run with `schedule=held` and 60 steps: every shape stood at 10.7 to 10.8 dB, which tells nothing of "
+        "shapes. On the training images 4001–4004 `held` gave 12.0 dB after 300 steps with equal weights and 12.4 with "
+        "rising ones, `accelerated` gave 12.6 and 13.6 after 60. Schedule and steps were changed then, victims not.",
     ),
 )
