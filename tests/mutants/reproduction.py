@@ -48,6 +48,13 @@ MUTANTS = (
         _JUDGING,
     ),
     Mutant(
+        "one side below a guess is enough to be silent",
+        "reproduction/judging.py",
+        "max(fmean(left), fmean(right)) <= fmean(guessed)",
+        "min(fmean(left), fmean(right)) <= fmean(guessed)",
+        _JUDGING,
+    ),
+    Mutant(
         "failed cells are evidence",
         "reproduction/results.py",
         'if ended == "ok" and not (one.is_ok and other.is_ok):',

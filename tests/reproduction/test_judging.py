@@ -12,14 +12,16 @@ from leakscope.runner import CellOutcome
 from leakscope.types import Status
 
 
-def result(psnr, *, status=Status.OK, expected=None, **tags) -> CellResult:
+def result(psnr, *, status=Status.OK, expected=None, guessed=None, **tags) -> CellResult:
     cell = call_cell(tags, "reproductions.nowhere:function", expected=expected)
-    return CellResult(cell, CellOutcome(status, {"values": {"psnr": psnr}}))
+    values = {"psnr": psnr} | ({} if guessed is None else {"baseline_psnr": guessed})
+    return CellResult(cell, CellOutcome(status, {"values": values}))
 
 
 def two_attacks(ours, others, **options) -> Results:
     rows = [result(value, attack="ours", victim=place, **options) for place, value in enumerate(ours)]
-    rows += [result(value, attack="others", victim=place) for place, value in enumerate(others)]
+    guess = {"guessed": options.get("guessed")}
+    rows += [result(value, attack="others", victim=place, **guess) for place, value in enumerate(others)]
     return Results(tuple(rows))
 
 
@@ -50,6 +52,16 @@ def test_what_did_not_end_well_is_no_evidence_unless_asked_for():
     results = two_attacks([11.0, 21.0, 31.0], [10.0, 20.1, 30.0], status=Status.DIVERGED)
     assert JUDGE(results).outcome == "not testable"
     assert above("psnr", OURS, OTHERS, ended="any")(results).outcome == "holds"
+
+
+def test_two_failures_are_not_compared():
+    below = JUDGE(two_attacks([11.0, 9.1, 10.9], [8.0, 8.0, 8.0], guessed=12.0))
+    assert below.outcome == "not testable"
+    assert "10.33 against 8 dB, both below the 12 dB reached without the update" in below.note
+    assert below.n == 3
+    # One side is enough: an attack that works beside one that does not, or a defence that takes what was there.
+    assert JUDGE(two_attacks([13.0, 13.1, 12.9], [8.0, 8.0, 8.0], guessed=12.0)).outcome == "holds"
+    assert JUDGE(two_attacks([8.0, 8.0, 8.0], [13.0, 13.1, 12.9], guessed=12.0)).outcome == "does not hold"
 
 
 def test_one_victim_is_one_unit_however_many_examples_it_has():
