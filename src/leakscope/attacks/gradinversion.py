@@ -29,8 +29,9 @@ def gradinversion(
     """Match ‖g − t‖² with priors on smoothness, norm, batch-norm statistics and agreement of `seeds` runs.
 
     Adam with Langevin noise; the weights are relative to the matching gradient; that of smoothness, unless
-    given, fits the number and size of the images. The exact statistics of the
-    batch are used only where the scenario grants them, the network's running ones otherwise.
+    given, fits the number and size of the images. The statistics are
+    those of the batch where the scenario grants them or sent buffers tell them, those of public inputs where such were
+    declared, and the network's running ones otherwise.
     """
     penalties: tuple[Penalty, ...] = (
         TotalVariation(0.5 if tv is None else tv, relative=True, fitted=tv is None),
