@@ -184,7 +184,7 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            17,
+            10,
             victims=4,
             among=800,
             steps=30,

@@ -132,7 +132,7 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            19,
+            12,
             victims=4,
             among=800,
             steps=45,

@@ -116,7 +116,7 @@ RECIPE = PaperRecipe(
         # 20 policies beyond the other replication's 40: 40 attacks of 12 s; S_pri of 120 pictures by the other formula.
         RecipeScale(
             "cpu",
-            10,
+            26,
             victims=CPU.victims,
             among=CPU.among,
             steps=CPU.steps,

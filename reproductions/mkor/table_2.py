@@ -174,7 +174,7 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            4,
+            3,
             # Four at first; a batch of all methods took 14 s, so there is time for the paper scale's ten.
             victims=10,
             among=10_000,

@@ -173,7 +173,7 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            20,
+            11,
             victims=8,
             among=800,
             steps=60,

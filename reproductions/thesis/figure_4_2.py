@@ -125,7 +125,7 @@ RECIPE = PaperRecipe(
     ),
     scales=(
         RecipeScale("smoke", 0.01, seeds=(0,), steps=1, data=("two-gaussians",), options={"samples": 40}),
-        RecipeScale("cpu", 4, seeds=(0, 1, 2, 3, 4), steps=2, data=("two-gaussians",), options={"samples": 20_000}),
+        RecipeScale("cpu", 0.9, seeds=(0, 1, 2, 3, 4), steps=2, data=("two-gaussians",), options={"samples": 20_000}),
         RecipeScale("paper", 60, seeds=tuple(range(10)), steps=3, data=("two-gaussians",), options={"samples": 40_000}),
     ),
     cells=cells,

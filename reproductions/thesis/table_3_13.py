@@ -204,7 +204,7 @@ RECIPE = PaperRecipe(
         smoke_scale(batches=[2], rows=[["GRNN", "LeNet"], ["DLG", "LeNet"]], residual=""),
         RecipeScale(
             "cpu",
-            18,
+            9,
             victims=3,
             among=800,
             steps=400,

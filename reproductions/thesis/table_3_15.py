@@ -194,7 +194,7 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            20,
+            6.5,
             victims=64,
             among=70,
             steps=500,

@@ -185,7 +185,7 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            22,
+            7,
             victims=5,
             among=486,
             steps=600,

@@ -160,7 +160,7 @@ RECIPE = PaperRecipe(
         ),
         RecipeScale(
             "cpu",
-            20,
+            9,
             victims=4,
             among=800,
             steps=600,

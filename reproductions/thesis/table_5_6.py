@@ -131,7 +131,7 @@ RECIPE = PaperRecipe(
     numbers=tuple(_numbers()),
     # 24 cells of GRNN, 37 s each, and 16 of DLG, at most 28 s. At the paper's scale there are 1,560, and one of
     # ResNet-18 at 256 pixels takes 5 days.
-    scales=make_scales(smoke=0.01, cpu=22, paper=3_000_000),
+    scales=make_scales(smoke=0.01, cpu=7, paper=3_000_000),
     cells=grid_cells,
     figures=_figures,
     stand_ins=STAND_INS,
