@@ -143,7 +143,7 @@ SCALES = (
     # 30 × 36 s and 5 networks of 46 s, 15 × 28 s and 5 of 35 s, 8 × 44 s and 4 of 42 s; trainings 15 × 46 s, 15 × 20 s.
     RecipeScale(
         "cpu",
-        57,
+        42,
         seeds=(0, 1, 2),
         steps=200,
         options={
