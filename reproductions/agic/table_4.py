@@ -116,7 +116,7 @@ SCALES = (
     ),
     RecipeScale(
         "cpu",
-        36,
+        21,
         victims=5,
         among=800,
         steps=1_000,
