@@ -54,14 +54,20 @@ def find(model: nn.Module, private: Tensor, public: Tensor, local: LocalTraining
     return {"kept": kept} | {way: one.batch_statistics or {} for way, one in seen.items()}
 
 
+def make_parser(about: str | None, *, batch: int) -> argparse.ArgumentParser:
+    """Options for the network and the private batch."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="resnet20")
+    parser.add_argument("--batch", type=int, default=batch)
+    parser.add_argument("--data")
+    return parser
+
+
 def main() -> None:
     """Print one line for each layer and one for their mean."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="resnet20")
-    parser.add_argument("--batch", type=int, default=8)
+    parser = make_parser(__doc__, batch=8)
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--lr", type=float, default=0.01)
-    parser.add_argument("--data")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     inputs = pictures(chosen.data, chosen.batch + 64 + 160)

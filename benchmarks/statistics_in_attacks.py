@@ -12,12 +12,11 @@ line per victim, then means and the paired difference to the attack without the 
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from statistics import fmean
 
 import torch
-from batch_statistics import pictures, settle
+from batch_statistics import make_parser, pictures, settle
 from torch import Tensor, nn
 
 from leakscope.attacks.gradinversion import gradinversion
@@ -58,12 +57,9 @@ def attack_each_way(model: nn.Module, batch: Batch, public: Tensor, *, steps: in
 
 def main() -> None:
     """Print one line for each victim, the means and what each way adds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="resnet20")
-    parser.add_argument("--batch", type=int, default=4)
+    parser = make_parser(__doc__, batch=4)
     parser.add_argument("--victims", type=int, default=4)
     parser.add_argument("--iterations", type=int, default=150)
-    parser.add_argument("--data")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     private, public, other = pictures(chosen.data, chosen.victims * chosen.batch + PUBLIC + OTHER).split(
